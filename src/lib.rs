@@ -1,0 +1,1 @@
+//! One leader per change stream on Kubernetes.

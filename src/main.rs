@@ -1,0 +1,2 @@
+//! The `leasewarden` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! `make demo`.
+fn main() {}
