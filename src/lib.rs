@@ -1,1 +1,17 @@
-//! One leader per change stream on Kubernetes.
+//! One leader per change stream on Kubernetes: a lock on `coordination.k8s.io/Lease` objects, with fencing tokens.
+//!
+//! * [`lock`]: the [`LockService`] trait and what it speaks in; knows no Kubernetes.
+//! * [`lease`]: the implementation on Kubernetes Leases.
+//! * [`testkit`] (feature `testkit`): the lock contract as a test suite for any implementation.
+//! * [`crd`] (feature `crd`) and [`operator`] (feature `operator`): `ChangeStreamLeader` and its controller.
+//!
+//! The protocol, with the reason for each rule, is in `docs/protocol.md`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod lock;
+
+pub use lock::{
+    AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,
+    LockServiceExt, LockState, Outcome, Refusal, Released, StreamName, Term, Ttl,
+};
