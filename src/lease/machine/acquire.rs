@@ -6,6 +6,7 @@ use super::{
     AcquireRequest, Attempt, Claim, Holding, Input, LockError, Machine, Moment, Now, Operation, Outcome,
     OwnTerm, Refusal, Step, Unknown, next_renew_text, patient_timeout, pause, write,
 };
+use crate::lease::time;
 use crate::lock::Term;
 
 /// How long an acquisition goes on before it answers "unknown".
@@ -192,16 +193,18 @@ impl Acquire {
                 seen.record.uid.clone(),
             )
         });
+        let renew_text = next_renew_text(now, seen, Some(&own), self.request.ttl);
         let attempt = Attempt {
-            renew_text: next_renew_text(now, seen, Some(&own), self.request.ttl),
             sent: now.at,
             sent_wall: now.wall,
             ttl: self.request.ttl,
             token,
             acquired_at: match holder {
                 write::Holder::Stays => seen.record.acquire_time.unwrap_or(now.wall),
-                write::Holder::Changes => now.wall,
+                // As it will be read: the wire has microseconds.
+                write::Holder::Changes => time::parse(&renew_text).unwrap_or(now.wall),
             },
+            renew_text,
             condition: seen.record.resource_version,
         };
         let lease = write::acquisition(&seen.lease, &seen.record, &own, &attempt, holder);

@@ -39,9 +39,19 @@ pub(crate) enum Error {
     #[error("cannot run {}", program.display())]
     Spawn { program: PathBuf, source: io::Error },
     #[error("{name} ended ({status}) before it was ready; its log {} ends with\n{tail}", log.display())]
-    Ended { name: &'static str, status: ExitStatus, log: PathBuf, tail: String, port_taken: bool },
+    Ended {
+        name: &'static str,
+        status: ExitStatus,
+        log: PathBuf,
+        tail: String,
+        port_taken: bool,
+    },
     #[error("{name} was not ready after {} s; its log {} ends with\n{tail}", START_LIMIT.as_secs(), log.display())]
-    Late { name: &'static str, log: PathBuf, tail: String },
+    Late {
+        name: &'static str,
+        log: PathBuf,
+        tail: String,
+    },
     #[error("kube-apiserver is already running")]
     Running,
     #[error("{0} is not running")]
@@ -64,13 +74,24 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Nothing runs yet. `folder` is empty and ours.
     pub(crate) fn new(spec: Spec, folder: PathBuf) -> Self {
-        Self { spec, folder, etcd_port: 0, apiserver_port: 0, etcd: None, apiserver: None, controller_manager: None }
+        Self {
+            spec,
+            folder,
+            etcd_port: 0,
+            apiserver_port: 0,
+            etcd: None,
+            apiserver: None,
+            controller_manager: None,
+        }
     }
 
     /// Starts everything and waits until it is ready. What runs when this is cancelled or fails is ended by
     /// [`stop`](Self::stop).
     pub(crate) async fn start(&mut self) -> Result<Started, Error> {
-        let prepare = |folder: &Path, source| Error::Prepare { folder: folder.to_owned(), source };
+        let prepare = |folder: &Path, source| Error::Prepare {
+            folder: folder.to_owned(),
+            source,
+        };
         let logs = self.logs();
         std::fs::create_dir_all(&logs).map_err(|e| prepare(&logs, e))?;
         let authority = Authority::create(&self.folder)?;
@@ -158,7 +179,9 @@ impl Cluster {
             Target::Apiserver => (&self.apiserver, "kube-apiserver"),
         };
         let process = process.as_ref().ok_or(Error::NotRunning(name))?;
-        process.signal(signal).map_err(|source| Error::Signal { name, source })
+        process
+            .signal(signal)
+            .map_err(|source| Error::Signal { name, source })
     }
 
     /// Stops whatever runs, in order. Returns what had ended before anybody asked it to.
@@ -168,7 +191,13 @@ impl Cluster {
             let _ = process.signal(Signal::CONT);
         }
         let mut ended = Vec::new();
-        for mut process in [self.controller_manager.take(), self.apiserver.take(), self.etcd.take()].into_iter().flatten()
+        for mut process in [
+            self.controller_manager.take(),
+            self.apiserver.take(),
+            self.etcd.take(),
+        ]
+        .into_iter()
+        .flatten()
         {
             if process.ended().is_some() {
                 ended.push(process.name);
@@ -185,7 +214,12 @@ impl Cluster {
 
     async fn start_etcd(&mut self) -> Result<(), Error> {
         for attempt in 1.. {
-            let port = || ports::free().map_err(|source| Error::Prepare { folder: self.folder.clone(), source });
+            let port = || {
+                ports::free().map_err(|source| Error::Prepare {
+                    folder: self.folder.clone(),
+                    source,
+                })
+            };
             let (client_port, peer_port) = (port()?, port()?);
             let peer = format!("http://127.0.0.1:{peer_port}");
             let url = format!("http://127.0.0.1:{client_port}");
@@ -201,7 +235,12 @@ impl Cluster {
                 "--unsafe-no-fsync".to_owned(),
             ];
             arguments.extend(self.spec.etcd_arguments.iter().cloned());
-            let process = self.etcd.insert(start("etcd", &self.spec.etcd, &arguments, &self.folder.join("logs"))?);
+            let process = self.etcd.insert(start(
+                "etcd",
+                &self.spec.etcd,
+                &arguments,
+                &self.folder.join("logs"),
+            )?);
             self.etcd_port = client_port;
             // The URL is made of a number: it parses.
             let Ok(url) = url.parse() else { continue };
@@ -232,7 +271,10 @@ impl Cluster {
         let process = start("kube-controller-manager", program, &arguments, &self.logs())?;
         let process = self.controller_manager.insert(process);
         // Made by one of its controllers: they are at work.
-        until_ready(process, || ok(&client, "/api/v1/namespaces/default/serviceaccounts/default")).await
+        until_ready(process, || {
+            ok(&client, "/api/v1/namespaces/default/serviceaccounts/default")
+        })
+        .await
     }
 
     fn kubeconfig(&self, identity: &pki::Identity) -> Result<Kubeconfig, Error> {
@@ -257,8 +299,10 @@ impl Cluster {
 }
 
 fn start(name: &'static str, program: &Path, arguments: &[String], logs: &Path) -> Result<Process, Error> {
-    Process::start(name, program, arguments, logs)
-        .map_err(|source| Error::Spawn { program: program.to_owned(), source })
+    Process::start(name, program, arguments, logs).map_err(|source| Error::Spawn {
+        program: program.to_owned(),
+        source,
+    })
 }
 
 /// A client that asks once and does not insist: we ask again ourselves.
@@ -269,8 +313,13 @@ fn quick_client(mut config: Config) -> Result<Client, Error> {
 
 async fn ok(client: &Client, path: &str) -> bool {
     // A path of ours: it parses.
-    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
-    matches!(timeout(Duration::from_secs(5), client.request_text(request)).await, Ok(Ok(_)))
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else {
+        return false;
+    };
+    matches!(
+        timeout(Duration::from_secs(5), client.request_text(request)).await,
+        Ok(Ok(_))
+    )
 }
 
 async fn until_ready(process: &mut Process, ready: impl AsyncFn() -> bool) -> Result<(), Error> {
@@ -280,10 +329,20 @@ async fn until_ready(process: &mut Process, ready: impl AsyncFn() -> bool) -> Re
         if let Some(status) = process.ended() {
             let tail = process.tail();
             let port_taken = tail.contains("address already in use");
-            return Err(Error::Ended { name, status, log, tail, port_taken });
+            return Err(Error::Ended {
+                name,
+                status,
+                log,
+                tail,
+                port_taken,
+            });
         }
         if Instant::now() >= deadline {
-            return Err(Error::Late { name, log, tail: process.tail() });
+            return Err(Error::Late {
+                name,
+                log,
+                tail: process.tail(),
+            });
         }
         sleep(Duration::from_millis(50)).await;
     }

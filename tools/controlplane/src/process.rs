@@ -19,7 +19,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(name: &'static str, program: &Path, arguments: &[String], logs: &Path) -> io::Result<Self> {
+    pub(crate) fn start(
+        name: &'static str,
+        program: &Path,
+        arguments: &[String],
+        logs: &Path,
+    ) -> io::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let output = OpenOptions::new().create(true).append(true).open(&log)?;
         let mut command = Command::new(program);
@@ -36,7 +41,11 @@ impl Process {
                 command.env(name, value);
             }
         }
-        Ok(Self { name, log, child: command.spawn()? })
+        Ok(Self {
+            name,
+            log,
+            child: command.spawn()?,
+        })
     }
 
     /// How it ended, when it has.
@@ -77,7 +86,9 @@ impl Process {
 
 /// The last lines of a log; says so when there are none.
 pub(crate) fn tail(log: &Path, lines: usize) -> String {
-    let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = std::fs::read(log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let all: Vec<_> = text.lines().collect();
     match &all[all.len().saturating_sub(lines)..] {
         [] => format!("({} is empty)", log.display()),

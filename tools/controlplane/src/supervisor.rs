@@ -91,24 +91,36 @@ impl Supervisor {
 
     fn ask(&self, request: &Request) -> Result<Reply, Error> {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        pipe.as_mut().ok_or_else(|| Error::Gone(io::ErrorKind::BrokenPipe.into()))?.ask(request)
+        pipe.as_mut()
+            .ok_or_else(|| Error::Gone(io::ErrorKind::BrokenPipe.into()))?
+            .ask(request)
     }
 
     fn find() -> Result<Self, Error> {
-        if let Some(file) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from) {
+        if let Some(file) = std::env::var_os(VARIABLE)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+        {
             return Self::spawn(&file).ok_or(Error::WrongProgram(file));
         }
         let this = std::env::current_exe().ok();
-        let itself = this.iter().filter(|file| file.file_stem().is_some_and(|name| name == PROGRAM)).cloned();
+        let itself = this
+            .iter()
+            .filter(|file| file.file_stem().is_some_and(|name| name == PROGRAM))
+            .cloned();
         // Tests are in target/debug/deps, examples in target/debug/examples, programs in target/debug.
-        let beside = this.iter().flat_map(|file| file.ancestors().skip(1).take(2)).map(|folder| folder.join(PROGRAM));
+        let beside = this
+            .iter()
+            .flat_map(|file| file.ancestors().skip(1).take(2))
+            .map(|folder| folder.join(PROGRAM));
         for file in itself.chain(beside).filter(|file| file.is_file()) {
             if let Some(supervisor) = Self::spawn(&file) {
                 return Ok(supervisor);
             }
         }
         let file = cargo_build().map_err(Error::NotBuilt)?;
-        Self::spawn(&file).ok_or_else(|| Error::NotBuilt(format!("{} is not of this version", file.display())))
+        Self::spawn(&file)
+            .ok_or_else(|| Error::NotBuilt(format!("{} is not of this version", file.display())))
     }
 
     /// `None` when that is no supervisor, or not one of this version.
@@ -122,9 +134,17 @@ impl Supervisor {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let mut pipe = Pipe { requests: child.stdin.take()?, replies: BufReader::new(child.stdout.take()?) };
+        let mut pipe = Pipe {
+            requests: child.stdin.take()?,
+            replies: BufReader::new(child.stdout.take()?),
+        };
         match pipe.reply() {
-            Ok(Reply::Hello { fingerprint: FINGERPRINT }) => Some(Self { child, pipe: Mutex::new(Some(pipe)) }),
+            Ok(Reply::Hello {
+                fingerprint: FINGERPRINT,
+            }) => Some(Self {
+                child,
+                pipe: Mutex::new(Some(pipe)),
+            }),
             _ => {
                 drop(pipe);
                 let _ = child.wait();
@@ -170,7 +190,15 @@ fn cargo_build() -> Result<PathBuf, String> {
     crate::progress::say(&format!("building the {PROGRAM} program"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--message-format=json-render-diagnostics", "-p", PACKAGE, "--bin", PROGRAM])
+        .args([
+            "build",
+            "--quiet",
+            "--message-format=json-render-diagnostics",
+            "-p",
+            PACKAGE,
+            "--bin",
+            PROGRAM,
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())

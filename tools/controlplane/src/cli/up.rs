@@ -7,7 +7,10 @@ pub(crate) fn up(keep: bool) -> Result<(), Error> {
     // A Ctrl-C before it is ready simply ends us, and the supervisor sees to the rest.
     let control_plane = ControlPlane::builder().start_blocking()?;
     println!("ready: {}", control_plane.kube_config().cluster_url);
-    println!("  export KUBECONFIG={}", control_plane.kubeconfig_path().display());
+    println!(
+        "  export KUBECONFIG={}",
+        control_plane.kubeconfig_path().display()
+    );
     if let Ok(kubectl) = locate("kubectl") {
         println!("  {} get leases --all-namespaces", kubectl.display());
     }
