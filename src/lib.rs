@@ -9,6 +9,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "crd")]
+pub mod crd;
 pub mod lock;
 
 pub use lock::{
