@@ -10,8 +10,9 @@
 // The derive repeats the structs inside function bodies, where `pub` reaches nobody.
 #![allow(unreachable_pub)]
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::{CustomResource, KubeSchema};
+use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -225,22 +226,22 @@ pub struct PastLeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<i64>,
 
-    /// When it began.
+    /// When that leadership began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Time>,
 
-    /// When it ended. Absent when nobody saw the end.
+    /// When that leadership ended. Absent when nobody saw the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Time>,
 
-    /// How it ended, as observed.
+    /// How it ended, as observed. Released: the holder gave it up. Expired: it was not renewed in time. TakenOver:
+    /// another holder was written while it was still live. Reacquired: the same id acquired it again, which began a
+    /// new leadership. Wiped: somebody else cleared the holder. Deleted: the Lease was deleted. Unknown: it ended
+    /// while no operator was looking.
     pub ended: Ended,
 }
 
-/// How a leadership ended, as observed. Released: the holder gave it up. Expired: it was not renewed in time. TakenOver:
-/// another holder was written while it was still live. Reacquired: the same id acquired it again, which began a new
-/// leadership. Wiped: somebody else cleared the holder. Deleted: the Lease was deleted. Unknown: it ended while no
-/// operator was looking.
+/// How a leadership ended, as observed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The holder gave it up.
@@ -258,3 +259,34 @@ pub enum Ended {
     /// Nobody saw it end.
     Unknown,
 }
+
+/// The definition to install. The derive's own `ChangeStreamLeader::crd()` is the same with the line breaks of this file
+/// in the descriptions, which `kubectl explain` would print as they are.
+pub fn definition() -> CustomResourceDefinition {
+    let crd = ChangeStreamLeader::crd();
+    let reflowed = serde_json::to_value(&crd).and_then(|mut value| {
+        reflow(&mut value);
+        serde_json::from_value(value)
+    });
+    reflowed.unwrap_or(crd)
+}
+
+fn reflow(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, field) in fields {
+                match field {
+                    serde_json::Value::String(text) if name == "description" => {
+                        *text = text.replace('\n', " ")
+                    }
+                    other => reflow(other),
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(reflow),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

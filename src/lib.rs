@@ -14,6 +14,8 @@ pub mod cli;
 #[cfg(feature = "crd")]
 pub mod crd;
 pub mod lock;
+#[cfg(feature = "operator")]
+pub mod operator;
 
 pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,

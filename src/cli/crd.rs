@@ -4,10 +4,6 @@
 
 use std::{error::Error, io::Write};
 
-use kube::CustomResourceExt;
-
-use crate::crd::ChangeStreamLeader;
-
 const HEADER: &str = "\
 # The ChangeStreamLeader custom resource of Leasewarden: who leads each change stream, in `kubectl get csl`.
 # Printed by `leasewarden crd` from src/crd.rs; do not edit. After a change there: make crds
@@ -28,7 +24,7 @@ pub(super) fn run(_: &Args) -> Result<(), Box<dyn Error>> {
 fn yaml() -> Result<String, Box<dyn Error>> {
     Ok(format!(
         "{HEADER}{}\n",
-        serde_saphyr::to_string(&ChangeStreamLeader::crd())?
+        serde_saphyr::to_string(&crate::crd::definition())?
     ))
 }
 

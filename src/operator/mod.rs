@@ -1,0 +1,5 @@
+//! Keeps `ChangeStreamLeader`s true. stub
+mod conditions;
+mod history;
+mod projection;
+mod view;
