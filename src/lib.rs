@@ -2,8 +2,8 @@
 //!
 //! * [`lock`]: the [`LockService`] trait and what it speaks in; knows no Kubernetes.
 //! * [`lease`]: the implementation on Kubernetes Leases.
-//! * [`testkit`] (feature `testkit`): the lock contract as a test suite for any implementation.
-//! * [`crd`] (feature `crd`) and [`operator`] (feature `operator`): `ChangeStreamLeader` and its controller.
+//! * `testkit` (feature `testkit`): the lock contract as a test suite for any implementation.
+//! * `crd` (feature `crd`) and `operator` (feature `operator`): `ChangeStreamLeader` and its controller.
 //!
 //! The protocol, with the reason for each rule, is in `docs/protocol.md`.
 
@@ -13,9 +13,13 @@
 pub mod cli;
 #[cfg(feature = "crd")]
 pub mod crd;
+pub mod lease;
 pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;
+
+/// The version of kube whose `Config` a service is built from. Its major changes with a breaking release of ours.
+pub use kube;
 
 pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,

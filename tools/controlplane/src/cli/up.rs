@@ -1,0 +1,31 @@
+//! `controlplane up`: a control plane for a person.
+
+use leasewarden_controlplane::{ControlPlane, Error, locate};
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(crate) fn up(keep: bool) -> Result<(), Error> {
+    // A Ctrl-C before it is ready simply ends us, and the supervisor sees to the rest.
+    let control_plane = ControlPlane::builder().start_blocking()?;
+    println!("ready: {}", control_plane.kube_config().cluster_url);
+    println!("  export KUBECONFIG={}", control_plane.kubeconfig_path().display());
+    if let Ok(kubectl) = locate("kubectl") {
+        println!("  {} get leases --all-namespaces", kubectl.display());
+    }
+    if let Some(folder) = control_plane.folder() {
+        println!("  logs: {}", folder.join("logs").display());
+    }
+    if keep {
+        let folder = control_plane.keep()?;
+        println!("stop it with: controlplane down {}", folder.display());
+        return Ok(());
+    }
+    println!("Ctrl-C stops it");
+    super::runtime()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            result = tokio::signal::ctrl_c() => result,
+            _ = terminate.recv() => Ok(()),
+        }
+    })?;
+    control_plane.stop()
+}
