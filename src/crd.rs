@@ -9,6 +9,8 @@
 
 // The derive repeats the structs inside function bodies, where `pub` reaches nobody.
 #![allow(unreachable_pub)]
+// Comments are printed by kubectl, where a backtick is noise; clippy takes the columns for one attribute repeated.
+#![allow(clippy::doc_markdown, clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -277,7 +279,7 @@ fn reflow(value: &mut serde_json::Value) {
             for (name, field) in fields {
                 match field {
                     serde_json::Value::String(text) if name == "description" => {
-                        *text = text.replace('\n', " ")
+                        *text = text.replace('\n', " ");
                     }
                     other => reflow(other),
                 }

@@ -2,7 +2,12 @@
 //!
 //! Exit codes: 0 done, 1 failed (the last line on standard error says why), 2 wrong usage.
 
+// Comments are printed by --help, where a backtick is noise.
+#![allow(clippy::doc_markdown)]
+
 mod crd;
+mod log;
+mod operator;
 
 use std::process::ExitCode;
 
@@ -21,12 +26,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Operator(operator::Args),
     Crd(crd::Args),
 }
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Operator(args) => operator::run(args),
         Command::Crd(args) => crd::run(&args),
     };
     match result {

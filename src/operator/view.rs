@@ -3,23 +3,16 @@
 //! The server's time of the last renewal is taken from `managedFields` here, and then they are dropped: they are the
 //! larger part of a Lease.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use serde::Deserialize;
+use k8s_openapi::api::coordination::v1 as k8s;
 
-/// The label selector of every watch. One on all Leases would receive every node's heartbeat.
-pub(crate) const LABEL_SELECTOR: &str =
-    "app.kubernetes.io/managed-by=leasewarden,app.kubernetes.io/component=stream-lock";
-const LABELS: [(&str, &str); 2] = [
-    ("app.kubernetes.io/managed-by", "leasewarden"),
-    ("app.kubernetes.io/component", "stream-lock"),
-];
-const STREAM: &str = "leasewarden.dev/stream";
-const TTL: &str = "leasewarden.dev/ttl-ms";
-const TOKEN: &str = "leasewarden.dev/fencing-token";
-const TERM: &str = "leasewarden.dev/term";
+use crate::lease::{
+    record::{Holding, Record, StoredToken},
+    time,
+    wire::Lease,
+};
 
 /// Holder ids are data of any length; a status keeps this many bytes of one.
 const HOLDER_MAX: usize = 1024;
@@ -51,6 +44,8 @@ pub(crate) struct LeaseView {
     pub(crate) hold: Hold,
     /// How long it outlives its last renewal; absent on a Lease that was never held.
     pub(crate) ttl: Option<Duration>,
+    /// How long a contender waits: never less than `ttl`.
+    pub(crate) patience: Option<Duration>,
     pub(crate) duration_seconds: Option<i32>,
     pub(crate) transitions: Option<i32>,
     /// The token of the term that `hold` is about.
@@ -67,82 +62,47 @@ pub(crate) struct LeaseView {
     pub(crate) received_at: Timestamp,
 }
 
-#[derive(Deserialize)]
-struct TermMark {
-    holder: String,
-    transitions: i64,
-    #[serde(default)]
-    released: bool,
-}
-
 impl LeaseView {
-    /// Takes the facts from a Lease.
-    pub(crate) fn new(lease: &Lease, received_at: Timestamp) -> Self {
-        let meta = &lease.metadata;
-        let spec = lease.spec.clone().unwrap_or_default();
-        let annotation = |key: &str| {
-            meta.annotations
-                .as_ref()
-                .and_then(|a| a.get(key))
-                .map(String::as_str)
-        };
-        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    /// Takes the facts from a Lease as a watch or a read brings it. An error says why no lock can be built on it.
+    pub(crate) fn new(lease: &k8s::Lease, received_at: Timestamp) -> Result<Self, String> {
+        let lease = serde_json::to_value(lease)
+            .and_then(serde_json::from_value)
+            .map_err(|e| e.to_string())?;
+        Self::from_wire(&lease, received_at)
+    }
 
-        // Our annotations speak only for the write that set them: other tools change the spec and leave them behind.
-        let term = annotation(TERM)
-            .and_then(|text| serde_json::from_str::<TermMark>(text).ok())
-            .filter(|mark| mark.transitions == i64::from(spec.lease_transitions.unwrap_or(0)))
-            .filter(|mark| holder.is_empty() || mark.holder == holder);
-        let hold = match &term {
-            _ if !holder.is_empty() => Hold::Held(cut(holder)),
-            Some(mark) if mark.released => Hold::Released(cut(&mark.holder)),
-            Some(mark) => Hold::Wiped(cut(&mark.holder)),
-            None => Hold::Free,
+    fn from_wire(lease: &Lease, received_at: Timestamp) -> Result<Self, String> {
+        let record = Record::read(lease).map_err(|e| e.to_string())?;
+        let released = record.believed().filter(|mark| mark.released);
+        let hold = match (record.holding(), released) {
+            (Holding::Held(holder), _) => Hold::Held(cut(holder)),
+            (Holding::Wiped(holder), _) => Hold::Wiped(cut(holder)),
+            (Holding::Free, Some(mark)) => Hold::Released(cut(&mark.holder)),
+            (Holding::Free, None) => Hold::Free,
         };
-        let token = annotation(TOKEN).map(|text| {
-            (
-                text,
-                text.parse::<i64>().ok().filter(|t| (1..i64::MAX).contains(t)),
-            )
-        });
-        let seconds = spec.lease_duration_seconds;
-        let ttl = term
-            .as_ref()
-            .and_then(|_| annotation(TTL)?.parse().ok())
-            .filter(|&ms: &u64| ms > 0 && ms <= 1000 * u64::from(i32::MAX.unsigned_abs()))
-            .map(Duration::from_millis)
-            .or_else(|| {
-                seconds
-                    .and_then(|s| u64::try_from(s).ok())
-                    .map(Duration::from_secs)
-            });
-
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-            stream: annotation(STREAM).map(str::to_owned),
-            labelled: LABELS.iter().all(|(k, v)| {
-                meta.labels
-                    .as_ref()
-                    .and_then(|l| l.get(*k))
-                    .is_some_and(|found| found == v)
-            }),
-            token: term.as_ref().and(token).and_then(|(_, token)| token),
-            bad_token: token
-                .filter(|(_, token)| token.is_none())
-                .map(|(text, _)| text.chars().take(40).collect()),
+        Ok(Self {
+            namespace: lease.metadata.namespace.clone().unwrap_or_default(),
+            name: lease.metadata.name.clone(),
+            labelled: lease.is_labelled(),
             hold,
-            ttl,
-            duration_seconds: seconds,
-            transitions: spec.lease_transitions,
-            acquire_time: spec.acquire_time.map(|t| t.0),
-            renew_time: spec.renew_time.map(|t| t.0),
-            written_at: latest(lease, |fields| !fields["f:spec"]["f:renewTime"].is_null()),
-            changed_at: latest(lease, |fields| !fields["f:spec"].is_null()),
+            ttl: record.shown_ttl(),
+            patience: record.contender_ttl(),
+            duration_seconds: record.duration.and_then(|d| i32::try_from(d.as_secs()).ok()),
+            transitions: i32::try_from(record.transitions).ok(),
+            token: record.shown_token().map(crate::lock::FencingToken::get),
+            bad_token: match &record.token {
+                StoredToken::Absurd(text) => Some(text.clone()),
+                StoredToken::Absent | StoredToken::Valid(_) => None,
+            },
+            acquire_time: record.acquire_time.and_then(timestamp),
+            renew_time: record.renew_time.and_then(timestamp),
+            written_at: renewal_written(lease),
+            changed_at: record.written.and_then(timestamp),
             received_at,
-        }
+            resource_version: record.resource_version.to_string(),
+            uid: record.uid,
+            stream: record.stream,
+        })
     }
 
     /// Whether both show the same leadership (or the same absence of one).
@@ -172,7 +132,7 @@ impl LeaseView {
     /// it counts from when this record was first seen.
     pub(crate) fn expired_from(&self) -> Option<Timestamp> {
         let renewed = self.changed_at.max(self.written_at).unwrap_or(self.received_at);
-        let span = self.ttl?.checked_add(Duration::from_secs(1))?;
+        let span = self.patience?.checked_add(Duration::from_secs(1))?;
         Some(renewed.checked_add(span).unwrap_or(Timestamp::MAX))
     }
 }
@@ -185,13 +145,21 @@ pub(crate) fn is_older(version: &str, than: &str) -> bool {
     }
 }
 
-/// The latest time of the managed fields that `owns` accepts.
-fn latest(lease: &Lease, owns: impl Fn(&serde_json::Value) -> bool) -> Option<Timestamp> {
+/// When whoever owns `renewTime` last wrote.
+fn renewal_written(lease: &Lease) -> Option<Timestamp> {
     let entries = lease.metadata.managed_fields.iter().flatten();
     entries
-        .filter(|e| e.fields_v1.as_ref().is_some_and(|f| owns(&f.0)))
-        .filter_map(|e| e.time.as_ref().map(|t| t.0))
+        .filter(|e| {
+            e.fields_v1
+                .as_ref()
+                .is_some_and(|fields| !fields["f:spec"]["f:renewTime"].is_null())
+        })
+        .filter_map(|e| timestamp(time::parse(e.time.as_deref()?)?))
         .max()
+}
+
+fn timestamp(at: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(at).ok()
 }
 
 fn cut(text: &str) -> String {
@@ -210,60 +178,57 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::lease::{TERM_ANNOTATION, TOKEN_ANNOTATION};
 
     fn view(annotations: &Value, spec: &Value, managed: &Value) -> LeaseView {
-        let lease: Lease = serde_json::from_value(json!({
+        let lease: k8s::Lease = serde_json::from_value(json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "orders", "annotations": annotations, "managedFields": managed},
+            "metadata": {
+                "name": "orders", "uid": "u", "resourceVersion": "7", "annotations": annotations, "managedFields": managed,
+            },
             "spec": spec,
         }))
         .unwrap();
-        LeaseView::new(&lease, Timestamp::from_second(1000).unwrap())
-    }
-
-    fn mark(released: bool) -> String {
-        json!({"id": "t", "holder": "a", "transitions": 3, "released": released}).to_string()
+        LeaseView::new(&lease, Timestamp::from_second(1000).unwrap()).unwrap()
     }
 
     #[test]
-    fn annotations_speak_only_for_the_write_that_set_them() {
-        let ours = json!({TERM: mark(false), TOKEN: "7", TTL: "1500"});
-        let released = json!({TERM: mark(true), TOKEN: "7"});
+    fn a_release_is_told_from_a_wipe_and_from_a_foreign_holder() {
+        let ours = |released| {
+            json!({
+                TERM_ANNOTATION: json!({"id": "t", "holder": "a", "transitions": 3, "released": released}).to_string(),
+                TOKEN_ANNOTATION: "7",
+            })
+        };
         let table = [
             (
-                &ours,
+                false,
                 json!({"holderIdentity": "a", "leaseTransitions": 3}),
                 Hold::Held("a".into()),
                 Some(7),
             ),
             (
-                &ours,
+                false,
                 json!({"holderIdentity": "b", "leaseTransitions": 3}),
                 Hold::Held("b".into()),
                 None,
             ),
             (
-                &ours,
-                json!({"holderIdentity": "a", "leaseTransitions": 4}),
-                Hold::Held("a".into()),
-                None,
-            ),
-            (
-                &ours,
+                false,
                 json!({"holderIdentity": "", "leaseTransitions": 3}),
                 Hold::Wiped("a".into()),
                 Some(7),
             ),
             (
-                &released,
+                true,
                 json!({"leaseTransitions": 3}),
                 Hold::Released("a".into()),
                 Some(7),
             ),
-            (&released, json!({"leaseTransitions": 4}), Hold::Free, None),
+            (true, json!({"leaseTransitions": 4}), Hold::Free, None),
         ];
-        for (annotations, spec, hold, token) in table {
-            let view = view(annotations, &spec, &json!([]));
+        for (released, spec, hold, token) in table {
+            let view = view(&ours(released), &spec, &json!([]));
             assert_eq!((view.hold, view.token), (hold, token), "{spec}");
         }
     }
@@ -277,7 +242,7 @@ mod tests {
             json!({"leaseDurationSeconds": i32::MAX}),
         ] {
             let view = view(
-                &json!({TOKEN: "18446744073709551615", TERM: "{", TTL: "-1"}),
+                &json!({TOKEN_ANNOTATION: "18446744073709551615", TERM_ANNOTATION: "{"}),
                 &spec,
                 &json!([]),
             );

@@ -47,6 +47,7 @@ impl Stage {
             labelled: true,
             hold: Hold::Free,
             ttl: None,
+            patience: None,
             duration_seconds: None,
             transitions: Some(0),
             token: None,
@@ -62,6 +63,7 @@ impl Stage {
         lease.renew_time = Some(at(now));
         (lease.written_at, lease.changed_at, lease.received_at) = (Some(whole), Some(whole), at(now));
         lease.ttl = Some(Duration::from_secs_f64(ttl));
+        lease.patience = lease.ttl;
         #[allow(clippy::cast_possible_truncation)]
         let seconds = ttl.ceil() as i32;
         lease.duration_seconds = Some(seconds);
