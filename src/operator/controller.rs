@@ -4,7 +4,7 @@
 //! when an expiry or a refresh is due, or, after an error, later and later.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -145,13 +145,17 @@ impl Shared {
             .objects_listed
             .insert(namespace.unwrap_or_default().to_owned());
         drop(state);
-        gone.into_iter().for_each(|key| self.wake(key));
+        for key in gone {
+            self.wake(key);
+        }
         self.wake_all();
     }
 
     fn wake_all(&self) {
         let keys = self.state().index.keys();
-        keys.into_iter().for_each(|key| self.wake(key));
+        for key in keys {
+            self.wake(key);
+        }
     }
 
     /// Whether both lists are complete where this key is.
@@ -245,9 +249,9 @@ impl Retries {
         };
         let text = error.to_string();
         self.said.retain(|_, at| at.elapsed() < SAY_AGAIN);
-        if !self.said.contains_key(&text) {
-            tracing::warn!(namespace = key.namespace, lease = key.lease, "{text}");
-            self.said.insert(text, Instant::now());
+        if let Entry::Vacant(unsaid) = self.said.entry(text) {
+            tracing::warn!(namespace = key.namespace, lease = key.lease, "{}", unsaid.key());
+            unsaid.insert(Instant::now());
         }
         let times = self.failed.entry(key.clone()).or_default();
         *times = times.saturating_add(1);

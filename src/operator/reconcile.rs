@@ -125,7 +125,9 @@ async fn show(
                     ?reason,
                     "wrote a status"
                 );
-                transitions.iter().for_each(|status| say(key, &object, status));
+                for status in &transitions {
+                    say(key, &object, status);
+                }
                 see(shared, written);
                 return Ok(decision.requeue_after);
             }

@@ -167,10 +167,11 @@ fn cut(text: &str) -> String {
         return text.to_owned();
     }
     let mark = "…";
-    format!(
-        "{}{mark}",
-        &text[..text.floor_char_boundary(HOLDER_MAX - mark.len())]
-    )
+    let mut end = HOLDER_MAX - mark.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{mark}", &text[..end])
 }
 
 #[cfg(test)]
