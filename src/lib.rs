@@ -9,8 +9,14 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "crd")]
+pub mod crd;
 pub mod lease;
 pub mod lock;
+#[cfg(feature = "operator")]
+pub mod operator;
 
 /// The version of kube whose `Config` a service is built from. Its major changes with a breaking release of ours.
 pub use kube;

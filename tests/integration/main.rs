@@ -10,3 +10,4 @@ mod lease_foreign;
 mod lease_input;
 mod lease_lock;
 mod lease_permissions;
+mod operator;
