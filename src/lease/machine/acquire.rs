@@ -27,8 +27,8 @@ pub(crate) struct Acquire {
     only_mine: bool,
     /// A write of this operation that may have been applied, and why that is not known.
     unsettled: Option<Unknown>,
-    /// When this operation first wrote. A grant is one of its own writes, proven.
-    wrote: Option<Moment>,
+    /// The first write of this operation. A grant is one of its own writes, proven.
+    wrote: Option<u64>,
 }
 
 impl Acquire {
@@ -93,19 +93,9 @@ impl Acquire {
             return Step::Done(Err(error));
         }
         if machine.holds(now.at, &instance, &claim) {
-            return match machine.own.as_ref() {
-                Some(own)
-                    if own
-                        .proven()
-                        .is_some_and(|p| self.wrote.is_some_and(|at| p.sent >= at)) =>
-                {
-                    match own.grant() {
-                        Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
-                        None => self.read(),
-                    }
-                }
-                // Every grant is a write: one that was proven before this request was made is not its own.
-                _ => self.renew(machine, now),
+            return match machine.grant_since(self.wrote) {
+                Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
+                None => self.renew(machine, now),
             };
         }
         // A guard of this term was given once and is over: it is not revived.
@@ -171,7 +161,7 @@ impl Acquire {
             return self.read();
         };
         self.writing = true;
-        self.wrote.get_or_insert(now.at);
+        self.wrote.get_or_insert(machine.serial);
         Step::Put(lease)
     }
 
@@ -183,6 +173,7 @@ impl Acquire {
             Ok(token) => token,
             Err(problem) => return Step::Done(Err(machine.unusable(problem))),
         };
+        machine.serial += 1;
         // Attempts of one acquisition are kept together: a read may prove any of them.
         let same = |own: &OwnTerm| own.term == self.term && own.uid == seen.record.uid;
         let mut own = machine.own.take().filter(same).unwrap_or_else(|| {
@@ -205,13 +196,14 @@ impl Acquire {
                 write::Holder::Changes => time::parse(&renew_text).unwrap_or(now.wall),
             },
             renew_text,
+            serial: machine.serial,
             condition: seen.record.resource_version,
         };
         let lease = write::acquisition(&seen.lease, &seen.record, &own, &attempt, holder);
         own.sending(attempt);
         machine.own = Some(own);
         self.writing = true;
-        self.wrote.get_or_insert(now.at);
+        self.wrote.get_or_insert(machine.serial);
         Step::Put(lease)
     }
 }
