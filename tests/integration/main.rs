@@ -1,7 +1,13 @@
 //! The product against a real API server: kube-apiserver on etcd, started by `leasewarden-controlplane`, one for the
 //! whole run. Each test has a namespace of its own; one that needs a control plane of its own says so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::pedantic, missing_docs)]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    missing_docs
+)]
 
 mod support;
 

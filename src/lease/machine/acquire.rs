@@ -68,7 +68,7 @@ impl Acquire {
     }
 
     /// After a failure: again after a pause, until the limit.
-    fn failed(&mut self, machine: &Machine, now: Now, unknown: Unknown) -> Step<Answer> {
+    fn failed(&mut self, machine: &Machine, now: Now, unknown: &Unknown) -> Step<Answer> {
         if self.writing {
             self.unsettled = Some(unknown.clone());
         }
@@ -78,7 +78,7 @@ impl Acquire {
             return Step::Done(match self.unsettled.take() {
                 Some(write) => Ok(Outcome::Unknown(write)),
                 // Only reads failed, or the creation of a Lease that nobody holds.
-                None => Err(machine.unavailable(&unknown)),
+                None => Err(machine.unavailable(unknown)),
             });
         }
         Step::Wait(pause(self.tries))
@@ -135,7 +135,8 @@ impl Acquire {
         }
         if self.give_up.is_some_and(|at| now.at >= at) {
             let late = Unknown::new("the API server answered too late, again and again");
-            return self.failed(machine, now, self.unsettled.clone().unwrap_or(late));
+            let unknown = self.unsettled.clone().unwrap_or(late);
+            return self.failed(machine, now, &unknown);
         }
         self.write(
             machine,
@@ -216,7 +217,6 @@ impl Operation for Acquire {
             now.at + (self.request.ttl.as_duration() * 2).clamp(Duration::from_secs(2), LIMIT),
         );
         match input {
-            Input::Continue => self.read(),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
                 Ok(current) => self.decide(machine, now, date.filter(|_| current)),
                 Err(error) => Step::Done(Err(error)),
@@ -228,9 +228,9 @@ impl Operation for Acquire {
                 }
                 self.create(machine, now)
             }
-            // Somebody else was first, or one of our own attempts: a read tells.
-            Input::Conflict => self.read(),
-            Input::Unknown(unknown) => self.failed(machine, now, unknown),
+            // After a conflict, somebody else was first, or one of our own attempts: a read tells.
+            Input::Continue | Input::Conflict => self.read(),
+            Input::Unknown(unknown) => self.failed(machine, now, &unknown),
             Input::Refused(error) => Step::Done(match self.unsettled.take() {
                 Some(write) => Ok(Outcome::Unknown(write)),
                 None => Err(error),

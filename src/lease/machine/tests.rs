@@ -3,6 +3,8 @@
 //! The fake has just the compare-and-set of the real one; that both agree on it is tested on the real one
 //! (`tests/integration`).
 
+#![allow(clippy::unused_self, clippy::unnecessary_wraps)]
+
 use std::{collections::VecDeque, time::UNIX_EPOCH};
 
 use serde_json::json;
