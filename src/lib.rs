@@ -10,6 +10,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod lock;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,
