@@ -188,6 +188,11 @@ impl Bench {
         }
     }
 
+    /// Waits so long that a time which is written anew is seen to have moved, by stores that keep whole seconds too.
+    pub(super) async fn a_while(&self) {
+        self.wait(Duration::from_millis(1100)).await;
+    }
+
     /// Waits until this much time has passed since the mark.
     pub(super) async fn wait_until(&self, mark: Mark, passed: Duration) {
         let left = passed.saturating_sub(self.since(mark));

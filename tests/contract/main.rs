@@ -2,6 +2,7 @@
 //! shows nothing.
 
 mod faulty;
+mod red;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

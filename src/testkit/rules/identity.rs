@@ -79,6 +79,7 @@ async fn a_twin_with_another_term_is_somebody_else(b: Bench) -> Step {
     let acquisition = a.acquisition(&stream, ttl).claim(own.clone());
     let grant = a.must_get(acquisition, "a free lock, by a term").await?;
     let before = a.must_see(&stream).await?;
+    b.a_while().await;
     let why = "a lock that its twin holds under another term";
     for service in [0, 1] {
         let twin = b.actor_with_id(service, "A's twin", a.instance().as_str())?;

@@ -31,6 +31,7 @@ async fn a_stranger_moves_nothing(b: Bench) -> Step {
     let ttl = b.long()?;
     let grant = a.must_acquire(&stream, ttl, "a free lock").await?;
     let before = a.must_see(&stream).await?;
+    b.a_while().await;
     let why = "a lock that A holds";
     for asker in [b.actor(0, "C")?, other.clone()] {
         asker.must_not_acquire(&stream, b.short()?, why).await?;

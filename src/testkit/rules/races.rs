@@ -1,13 +1,13 @@
 //! Races: whatever happens at once, one wins; and a caller that goes away in the middle leaves nothing behind.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use tokio::sync::Barrier;
 
 use crate::{
     lock::{BoxFuture, Outcome, StreamName},
     testkit::{
-        actor::{Actor, fail},
+        actor::Actor,
         bench::{Bench, together},
         case::{Case, Step, case, ensure},
     },
@@ -107,14 +107,16 @@ async fn a_renewal_and_a_takeover_have_one_winner(b: Bench) -> Step {
     // In percent of the TTL after the holder's write: while its grant is valid, when it ends, when the record expires, after.
     let parts = [50, 89, 91, 99, 100, 102, 110].map(|percent| {
         let b = b.clone();
-        let part: BoxFuture<'static, Step> =
-            Box::pin(async move { renew_against_takeover(&b, percent).await });
+        let part: BoxFuture<'static, Step> = Box::pin(async move {
+            renew_against_takeover(&b, percent, true).await?;
+            renew_against_takeover(&b, percent, false).await
+        });
         part
     });
     b.side_by_side(parts.into()).await
 }
 
-async fn renew_against_takeover(b: &Bench, percent: u32) -> Step {
+async fn renew_against_takeover(b: &Bench, percent: u32, holder_first: bool) -> Step {
     let (a, other, stream) = b.two()?;
     let (ttl, long) = (b.short()?, b.long()?);
     let sent = b.mark();
@@ -126,15 +128,21 @@ async fn renew_against_takeover(b: &Bench, percent: u32) -> Step {
 
     let (renew, take) = (a.extension(&stream, long), other.acquisition(&stream, long));
     let (renewing, taking) = (a.clone(), other.clone());
-    let mut outcomes = together::<Outcome>(vec![
-        Box::pin(async move { renewing.extend(renew).await }),
-        Box::pin(async move { taking.ask(take).await }),
-    ])
-    .await
-    .into_iter();
-    let mut next = || outcomes.next().unwrap_or_else(|| fail("no outcome".into()));
-    let renewed = next()?.is_granted();
-    taken |= next()?.is_granted();
+    let renewing: BoxFuture<'static, Step<Outcome>> = Box::pin(async move { renewing.extend(renew).await });
+    let taking: BoxFuture<'static, Step<Outcome>> = Box::pin(async move { taking.ask(take).await });
+    // Tasks that never wait run in the order they were started, so each is first once.
+    let both = if holder_first {
+        vec![renewing, taking]
+    } else {
+        vec![taking, renewing]
+    };
+    let outcomes: Step<Vec<_>> = together(both).await.into_iter().collect();
+    let mut granted: Vec<_> = outcomes?.iter().map(Outcome::is_granted).collect();
+    if !holder_first {
+        granted.reverse();
+    }
+    let renewed = granted[0];
+    taken |= granted[1];
 
     let when = format!("at {percent} % of the TTL");
     ensure(!(renewed && taken), || {
@@ -165,24 +173,43 @@ async fn renew_against_takeover(b: &Bench, percent: u32) -> Step {
 }
 
 async fn a_dropped_acquisition_strands_nothing(b: Bench) -> Step {
-    let parts = [0, 1, 5, 25].map(|millis| {
+    // After so many polls, but no later than so many milliseconds: at once, in the middle, and perhaps after it is done.
+    let parts = [
+        (1, 0),
+        (2, 5),
+        (3, 5),
+        (u32::MAX, 1),
+        (u32::MAX, 5),
+        (u32::MAX, 25),
+    ]
+    .map(|(polls, millis)| {
         let b = b.clone();
         let part: BoxFuture<'static, Step> =
-            Box::pin(async move { drop_after(&b, Duration::from_millis(millis)).await });
+            Box::pin(async move { drop_after(&b, polls, Duration::from_millis(millis)).await });
         part
     });
     b.side_by_side(parts.into()).await
 }
 
-async fn drop_after(b: &Bench, after: Duration) -> Step {
+async fn drop_after(b: &Bench, polls: u32, limit: Duration) -> Step {
     let (a, other, stream) = b.two()?;
     let ttl = b.short()?;
-    let asked = a.service().acquire(a.acquisition(&stream, ttl));
-    // Whether it was answered in that time does not matter.
-    let _ = tokio::time::timeout(after, asked).await;
-    let why = format!("that A asked for, and A's call was dropped after {after:?}");
+    {
+        let mut asked = a.service().acquire(a.acquisition(&stream, ttl));
+        let mut polled = 0;
+        let some_of_it = poll_fn(|cx| {
+            polled += 1;
+            match asked.as_mut().poll(cx) {
+                Poll::Pending if polled < polls => Poll::Pending,
+                // Whether it was answered in that time does not matter.
+                _ => Poll::Ready(()),
+            }
+        });
+        let _ = tokio::time::timeout(limit, some_of_it).await;
+    }
+    let why = "that A asked for in a call that was dropped";
     let request = other.acquisition(&stream, b.long()?);
-    other.wait_for(b, request, ttl, &why).await?;
+    other.wait_for(b, request, ttl, why).await?;
     a.must_not_acquire(
         &stream,
         b.long()?,

@@ -73,8 +73,7 @@ where
     let (a, other, stream) = b.two()?;
     let first = a.must_acquire(&stream, b.long()?, "a free lock").await?;
     let before = other.must_see(&stream).await?;
-    // So that a time that moves is seen to move.
-    b.wait(std::time::Duration::from_millis(1100)).await;
+    b.a_while().await;
     let second = again(a, b.clone(), stream.clone()).await?;
     let after = other.must_see(&stream).await?;
     ensure(second.term == first.term, || {
