@@ -11,6 +11,7 @@
 
 mod support;
 
+mod lease_contract;
 mod lease_expiry;
 mod lease_foreign;
 mod lease_input;
