@@ -9,8 +9,9 @@ use super::{
 use crate::lease::time;
 use crate::lock::Term;
 
-/// How long an acquisition goes on before it answers "unknown".
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long an acquisition goes on before it answers that it could not: a TTL, within these bounds.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_MIN: Duration = Duration::from_secs(2);
 
 type Answer = Result<Outcome, LockError>;
 
