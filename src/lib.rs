@@ -2,16 +2,20 @@
 //!
 //! * [`lock`]: the [`LockService`] trait and what it speaks in; knows no Kubernetes.
 //! * [`lease`]: the implementation on Kubernetes Leases.
-//! * [`testkit`] (feature `testkit`): the lock contract as a test suite for any implementation.
-//! * [`crd`] (feature `crd`) and [`operator`] (feature `operator`): `ChangeStreamLeader` and its controller.
+//! * `testkit` (feature `testkit`): the lock contract as a test suite for any implementation.
+//! * `crd` (feature `crd`) and `operator` (feature `operator`): `ChangeStreamLeader` and its controller.
 //!
 //! The protocol, with the reason for each rule, is in `docs/protocol.md`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod lease;
 pub mod lock;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+
+/// The version of kube whose `Config` a service is built from. Its major changes with a breaking release of ours.
+pub use kube;
 
 pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,

@@ -234,11 +234,6 @@ impl Term {
         Self(uuid::Uuid::new_v4().simple().to_string().into())
     }
 
-    /// A term as found in a record; `None` when it is empty. Anything else is accepted: it is only compared.
-    pub(crate) fn found(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| Self(text.into()))
-    }
-
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0

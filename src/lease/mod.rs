@@ -1,0 +1,27 @@
+//! The lock on Kubernetes Leases: one `coordination.k8s.io/v1` Lease per stream.
+//!
+//! From the outside in: [`LeaseLockService`] hands requests to a thread of its own (`worker`), which drives a pure state
+//! machine per stream (`machine`) with the replies of the API server (`api`) and the news of a watch (`watch`). The
+//! machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`), keeps account of its own writes
+//! (`term`) and makes the next (`write`, `name`, `time`). Nothing that decides does I/O.
+//!
+//! The wire layout and the rules, with their reasons, are in `docs/protocol.md`.
+
+mod api;
+mod evidence;
+mod machine;
+mod name;
+pub(crate) mod record;
+mod service;
+mod term;
+pub(crate) mod time;
+mod watch;
+pub(crate) mod wire;
+mod worker;
+mod write;
+
+pub use name::{InvalidPrefix, lease_name};
+pub use service::{BuildError, LeaseLockService, LeaseLockServiceBuilder};
+pub use wire::{
+    LABEL_SELECTOR, LABELS, STREAM_ANNOTATION, TERM_ANNOTATION, TOKEN_ANNOTATION, TTL_ANNOTATION,
+};

@@ -1,0 +1,222 @@
+//! Which programs make a control plane and what they are built from. This file is data: a new program is a line
+//! in [`PROGRAMS`], a new Kubernetes version a line in [`KUBERNETES`]. How and when they are built is decided in
+//! [`build`](crate::build).
+
+use sha2::{Digest, Sha256};
+
+/// A Go module of ours that does nothing but pin what the programs are built from.
+///
+/// Kubernetes and etcd refuse `go install pkg@version` (their go.mod files hold replace lines), hence a module per
+/// family; one for all would mix their pins.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) name: &'static str,
+    pub(crate) go_mod: &'static str,
+    pub(crate) go_sum: &'static str,
+}
+
+/// Which module a program comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Etcd,
+    Kubernetes,
+}
+
+/// A program that can be built.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) family: Family,
+    /// Whether a control plane for tests is incomplete without it. The others are built when they are asked for.
+    pub(crate) default: bool,
+}
+
+/// Ordered so that a cold cache serves the quickest first and an early failure costs little.
+pub(crate) const PROGRAMS: &[Program] = &[
+    Program {
+        name: "etcd",
+        package: "go.etcd.io/etcd/server/v3",
+        family: Family::Etcd,
+        default: true,
+    },
+    kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", true),
+    kubernetes(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        true,
+    ),
+    kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl", true),
+    Program {
+        name: "etcdctl",
+        package: "go.etcd.io/etcd/etcdctl/v3",
+        family: Family::Etcd,
+        default: false,
+    },
+    kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", false),
+    kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet", false),
+];
+
+const fn kubernetes(name: &'static str, package: &'static str, default: bool) -> Program {
+    Program {
+        name,
+        package,
+        family: Family::Kubernetes,
+        default,
+    }
+}
+
+const ETCD: Module = Module {
+    name: "etcd",
+    go_mod: include_str!("../modules/etcd/go.mod"),
+    go_sum: include_str!("../modules/etcd/go.sum"),
+};
+
+/// A Kubernetes version that tests can run on.
+#[derive(Debug)]
+pub(crate) struct Kubernetes {
+    /// What [`VARIABLE`] names it by.
+    pub(crate) minor: &'static str,
+    /// What its programs say they are. Must be the version in `module`.
+    pub(crate) version: &'static str,
+    module: Module,
+}
+
+/// The first is the default.
+pub(crate) const KUBERNETES: &[Kubernetes] = &[
+    Kubernetes {
+        minor: "1.37",
+        version: "v1.37.2",
+        module: Module {
+            name: "kubernetes",
+            go_mod: include_str!("../modules/kubernetes/go.mod"),
+            go_sum: include_str!("../modules/kubernetes/go.sum"),
+        },
+    },
+    Kubernetes {
+        minor: "1.36",
+        version: "v1.36.3",
+        module: Module {
+            name: "kubernetes-1.36",
+            go_mod: include_str!("../modules/kubernetes-1.36/go.mod"),
+            go_sum: include_str!("../modules/kubernetes-1.36/go.sum"),
+        },
+    },
+];
+
+/// Picks the Kubernetes version, by its minor: `1.37`, `1.36`.
+pub(crate) const VARIABLE: &str = "LEASEWARDEN_KUBERNETES";
+
+/// `LEASEWARDEN_KUBERNETES` names a version that there is no module for.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE}={asked:?}: the versions to choose from are {}", KUBERNETES.iter().map(|k| k.minor).collect::<Vec<_>>().join(", "))]
+pub struct UnknownVersion {
+    asked: String,
+}
+
+impl Kubernetes {
+    /// The version that the environment picks.
+    pub(crate) fn chosen() -> Result<&'static Self, UnknownVersion> {
+        match std::env::var(VARIABLE) {
+            Ok(asked) if !asked.is_empty() => Self::named(&asked),
+            _ => Ok(&KUBERNETES[0]),
+        }
+    }
+
+    fn named(asked: &str) -> Result<&'static Self, UnknownVersion> {
+        let wanted = asked.trim_start_matches('v');
+        KUBERNETES
+            .iter()
+            .find(|k| k.minor == wanted || k.version.trim_start_matches('v') == wanted)
+            .ok_or_else(|| UnknownVersion {
+                asked: asked.to_owned(),
+            })
+    }
+
+    pub(crate) fn module(&self, family: Family) -> &Module {
+        match family {
+            Family::Etcd => &ETCD,
+            Family::Kubernetes => &self.module,
+        }
+    }
+
+    /// The linker flags. Without the version in them `/version` says v0.0.0-master, and helm's kubeVersion check,
+    /// kubectl and whatever parses it go wrong.
+    pub(crate) fn ldflags(&self, family: Family) -> String {
+        match family {
+            Family::Etcd => "-s -w".to_owned(),
+            Family::Kubernetes => {
+                let version = self.version;
+                let (major, minor) = self.minor.split_once('.').unwrap_or((self.minor, ""));
+                format!(
+                    "-s -w -X k8s.io/component-base/version.gitVersion={version} \
+                     -X k8s.io/component-base/version.gitMajor={major} \
+                     -X k8s.io/component-base/version.gitMinor={minor} \
+                     -X k8s.io/client-go/pkg/version.gitVersion={version}"
+                )
+            }
+        }
+    }
+
+    /// Names the cache folder: the version for people, the hash so that changed pins or flags never meet old programs.
+    pub(crate) fn cache_key(&self) -> String {
+        let mut hash = Sha256::new();
+        for family in [Family::Etcd, Family::Kubernetes] {
+            let module = self.module(family);
+            for part in [module.go_mod, module.go_sum, &self.ldflags(family)] {
+                hash.update(part.as_bytes());
+                hash.update([0]);
+            }
+        }
+        let hash = data_encoding::HEXLOWER.encode(&hash.finalize());
+        format!("{}-{}", self.version.trim_start_matches('v'), &hash[..10])
+    }
+}
+
+/// The program of that name.
+pub(crate) fn program(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|p| p.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_that_programs_report_is_the_one_that_is_built() {
+        for kubernetes in KUBERNETES {
+            let pin = format!("require k8s.io/kubernetes {}\n", kubernetes.version);
+            assert!(kubernetes.module.go_mod.contains(&pin), "{}", kubernetes.minor);
+            assert!(kubernetes.version.starts_with(&format!("v{}.", kubernetes.minor)));
+        }
+    }
+
+    #[test]
+    fn every_program_is_a_tool_of_its_module() {
+        for kubernetes in KUBERNETES {
+            for program in PROGRAMS {
+                let module = kubernetes.module(program.family);
+                assert!(
+                    module.go_mod.contains(&format!("\t{}\n", program.package)),
+                    "{}",
+                    program.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn versions_have_caches_of_their_own() {
+        assert!(KUBERNETES[0].cache_key().starts_with("1.37.2-"));
+        assert_ne!(KUBERNETES[0].cache_key(), KUBERNETES[1].cache_key());
+    }
+
+    #[test]
+    fn an_unknown_version_is_answered_with_the_known_ones() {
+        let error = Kubernetes::named("1.12").unwrap_err().to_string();
+        assert!(
+            error.contains("1.12") && error.contains("1.37") && error.contains("1.36"),
+            "{error}"
+        );
+    }
+}
