@@ -140,6 +140,11 @@ impl Actor {
         ))
     }
 
+    /// Releases whatever may be the actor's.
+    pub(super) async fn give_up(&self, stream: &StreamName) -> Step {
+        self.release(stream, Claim::Instance).await.map(drop)
+    }
+
     /// Releases what the contract says is the actor's by this claim.
     pub(super) async fn must_release(&self, stream: &StreamName, claim: Claim) -> Step {
         let released = self.release(stream, claim).await?;
