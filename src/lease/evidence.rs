@@ -152,8 +152,8 @@ mod tests {
         record.written = Some(base);
         let proves = |record: &Record, date: u64, wall: u64| {
             let time = ServerTime {
-                date: base + date * SECOND,
-                wall: base + wall * SECOND,
+                date: base + Duration::from_secs(date),
+                wall: base + Duration::from_secs(wall),
             };
             time.proves_expiry(record, 15 * SECOND, 5 * SECOND)
         };

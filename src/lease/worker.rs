@@ -156,9 +156,10 @@ impl Worker {
                     }
                     Err(error) => Err(error),
                 };
-                match reply {
-                    Some(reply) => drop(reply.send(answer)),
-                    None => tracing::debug!(?answer, "gave a grant back"),
+                if let Some(reply) = reply {
+                    drop(reply.send(answer));
+                } else {
+                    tracing::debug!(?answer, "gave a grant back");
                 }
             }
             Job::Read(stream, reply) => {
@@ -196,7 +197,7 @@ impl Worker {
             }
         }
         let release = ReleaseRequest::new(&request.stream, &request.instance);
-        let give_back = self.give_back(&answer, before, operation.term(), release);
+        let give_back = self.give_back(&answer, before.as_ref(), operation.term(), release);
         deliver(reply, answer, give_back);
     }
 
@@ -212,7 +213,7 @@ impl Worker {
         let answer = self.drive(&slot, &mut operation).await;
         let give_back = operation
             .new_term()
-            .and_then(|term| self.give_back(&answer, before, term, release));
+            .and_then(|term| self.give_back(&answer, before.as_ref(), term, release));
         deliver(reply, answer, give_back);
     }
 
@@ -220,7 +221,7 @@ impl Worker {
     fn give_back(
         &self,
         answer: &Result<Outcome, LockError>,
-        before: Option<Term>,
+        before: Option<&Term>,
         attempted: &Term,
         release: ReleaseRequest,
     ) -> Option<(mpsc::WeakUnboundedSender<Job>, ReleaseRequest)> {
@@ -230,7 +231,7 @@ impl Worker {
             _ => return None,
         };
         // A term that was granted before is in other hands.
-        (before.as_ref() != Some(term)).then(|| (self.jobs.clone(), release.claim(Claim::Term(term.clone()))))
+        (before != Some(term)).then(|| (self.jobs.clone(), release.claim(Claim::Term(term.clone()))))
     }
 
     async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
@@ -343,7 +344,9 @@ impl Worker {
                     })
                     .map(|(name, _)| name.clone())
                     .collect();
-                absent.iter().for_each(|name| self.look(name));
+                for name in &absent {
+                    self.look(name);
+                }
             }
         }
     }

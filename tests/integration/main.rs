@@ -1,5 +1,20 @@
-//! Scenarios on a real API server, in one program so that they share one control plane.
+//! The product against a real API server: kube-apiserver on etcd, started by `leasewarden-controlplane`, one for the
+//! whole run. Each test has a namespace of its own; one that needs a control plane of its own says so.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    missing_docs
+)]
 
+mod support;
+
+mod lease_expiry;
+mod lease_foreign;
+mod lease_input;
+mod lease_lock;
+mod lease_permissions;
+#[cfg(feature = "cli")]
 mod operator;

@@ -13,8 +13,8 @@ type Answer = Result<Outcome, LockError>;
 #[derive(Debug)]
 pub(crate) struct Extend {
     request: ExtendRequest,
-    /// When this operation first wrote.
-    wrote: Option<Moment>,
+    /// The first write of this operation.
+    wrote: Option<u64>,
     tries: u32,
     give_up: Option<Moment>,
     /// Set once the extension turned into a new acquisition.
@@ -42,7 +42,7 @@ impl Extend {
         if machine.holds(now.at, &self.request.instance, &self.request.claim)
             && let Some(lease) = machine.renewal(now, self.request.ttl)
         {
-            self.wrote.get_or_insert(now.at);
+            self.wrote.get_or_insert(machine.serial);
             return Step::Put(lease);
         }
         Step::Get
@@ -56,11 +56,7 @@ impl Extend {
             return Step::Done(Err(error));
         }
         if machine.holds(now.at, &instance, &claim) {
-            let proven = machine.own.as_ref().filter(|own| {
-                own.proven()
-                    .is_some_and(|proven| self.wrote.is_some_and(|at| proven.sent >= at))
-            });
-            return match proven.and_then(|own| own.grant()) {
+            return match machine.grant_since(self.wrote) {
                 Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
                 None => self.write_or_read(machine, now),
             };

@@ -9,6 +9,9 @@ mod extend;
 mod read;
 mod release;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, SystemTime};
 
 use super::{
@@ -19,8 +22,8 @@ use super::{
     write,
 };
 use crate::lock::{
-    AcquireRequest, Claim, ExtendRequest, InstanceId, LockError, LockRecord, LockState, Moment, Outcome,
-    Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
+    AcquireRequest, Claim, ExtendRequest, Grant, InstanceId, LockError, LockRecord, LockState, Moment,
+    Outcome, Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
 };
 
 /// What the caller knows of the time when something happens.
@@ -107,6 +110,8 @@ pub(crate) struct Machine {
     version: u64,
     ghost: Option<Ghost>,
     own: Option<OwnTerm>,
+    /// The number of the last write that grants.
+    serial: u64,
 }
 
 impl Machine {
@@ -125,6 +130,7 @@ impl Machine {
             version: 0,
             ghost: None,
             own: None,
+            serial: 0,
         }
     }
 
@@ -281,6 +287,16 @@ impl Machine {
         own.is_for(instance, claim) && own.ownership(&seen.record) == Ownership::Ours && own.is_valid(now)
     }
 
+    /// The grant that our own term gives, if its last proven write is `first` or a later one: every grant, a
+    /// re-acquisition included, is a successful write.
+    fn grant_since(&self, first: Option<u64>) -> Option<Grant> {
+        let own = self.own.as_ref()?;
+        own.grant().filter(|_| {
+            own.proven()
+                .is_some_and(|proven| first.is_some_and(|first| proven.serial >= first))
+        })
+    }
+
     /// The write that renews our own term from what was last seen. Only after [`holds`](Self::holds).
     fn renewal(&mut self, now: Now, ttl: Ttl) -> Option<Lease> {
         let (own, seen) = (self.own.as_mut()?, self.seen.as_ref()?);
@@ -289,7 +305,9 @@ impl Machine {
             token, acquired_at, ..
         } = own.proven()?;
         let condition = seen.record.resource_version;
+        self.serial += 1;
         let attempt = Attempt {
+            serial: self.serial,
             renew_text,
             sent: now.at,
             sent_wall: now.wall,

@@ -32,4 +32,5 @@ async fn it_waits_for_the_crd_and_survives_a_restart_of_the_api_server() {
     until("the next leader is shown", || async { holder().await.filter(|h| h == "b") }).await;
     assert!(operator.is_running());
     assert_eq!(operator.signal("-TERM").await.code(), Some(0));
+    eprintln!("{}", operator.log());
 }

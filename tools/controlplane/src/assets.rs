@@ -41,7 +41,10 @@ impl Programs {
     /// Finds them, and builds what must be built, kubectl included, so that nothing is left to be built later, in
     /// the middle of a test. Blocks.
     pub(crate) fn find() -> Result<Self, Error> {
-        let needed: Vec<_> = PROGRAMS.iter().filter(|p| p.default && given(p).is_none()).collect();
+        let needed: Vec<_> = PROGRAMS
+            .iter()
+            .filter(|p| p.default && given(p).is_none())
+            .collect();
         if !needed.is_empty() {
             build::ensure(&needed)?;
         }
@@ -49,7 +52,11 @@ impl Programs {
             Err(Error::Missing { variable, .. }) if variable == FOLDER => None,
             found => Some(found?),
         };
-        Ok(Self { etcd: locate("etcd")?, apiserver: locate("kube-apiserver")?, controller_manager })
+        Ok(Self {
+            etcd: locate("etcd")?,
+            apiserver: locate("kube-apiserver")?,
+            controller_manager,
+        })
     }
 }
 
@@ -88,7 +95,11 @@ pub(crate) fn kubectl() -> PathBuf {
 
 /// The variable that says where this program is, and the file it leads to.
 fn given(program: &Program) -> Option<(String, PathBuf)> {
-    let value = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let value = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let variable = format!("TEST_ASSET_{}", program.name.to_uppercase().replace('-', "_"));
     match value(&variable) {
         Some(file) => Some((variable, file)),

@@ -66,8 +66,17 @@ pub enum Error {
 pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
     let kubernetes = Kubernetes::chosen()?;
     let folder = cache::folder(kubernetes).ok_or(Error::NoCache)?;
-    let io = |source| Error::Io { folder: folder.clone(), source };
-    let missing = || programs.iter().copied().filter(|p| !folder.join(p.name).exists()).collect::<Vec<_>>();
+    let io = |source| Error::Io {
+        folder: folder.clone(),
+        source,
+    };
+    let missing = || {
+        programs
+            .iter()
+            .copied()
+            .filter(|p| !folder.join(p.name).exists())
+            .collect::<Vec<_>>()
+    };
     // Nothing to build: no lock either, so that a read-only cache will do.
     if missing().is_empty() {
         return Ok(folder);
@@ -76,13 +85,21 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
         let missing = missing().iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
         return Err(Error::NoGo { missing, folder });
     }
-    let _lock = BuildLock::take(&folder, |pid| say(&format!("waiting for another build (pid {pid})"))).map_err(io)?;
+    let _lock = BuildLock::take(&folder, |pid| {
+        say(&format!("waiting for another build (pid {pid})"));
+    })
+    .map_err(io)?;
     remove_leftovers(&folder).map_err(io)?;
     // Asked again: the other build may have made them.
     let missing = missing();
     let total = missing.len();
     for (index, program) in missing.into_iter().enumerate() {
-        let text = format!("building {} for Kubernetes {} ({} of {total})", program.name, kubernetes.minor, index + 1);
+        let text = format!(
+            "building {} for Kubernetes {} ({} of {total})",
+            program.name,
+            kubernetes.minor,
+            index + 1
+        );
         build(kubernetes, program, &folder, Progress::new(text))?;
     }
     Ok(folder)
@@ -100,7 +117,13 @@ fn remove_leftovers(folder: &Path) -> io::Result<()> {
 }
 
 fn go_is_there() -> bool {
-    Command::new("go").arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new("go")
+        .arg("version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 fn build(
@@ -109,7 +132,10 @@ fn build(
     folder: &Path,
     mut progress: Progress,
 ) -> Result<(), Error> {
-    let io = |source| Error::Io { folder: folder.to_owned(), source };
+    let io = |source| Error::Io {
+        folder: folder.to_owned(),
+        source,
+    };
     let module = kubernetes.module(program.family);
     let source = folder.join("modules").join(module.name);
     std::fs::create_dir_all(&source).map_err(io)?;
@@ -121,7 +147,13 @@ fn build(
     let log = folder.join(format!("{}.log", program.name));
     let output = File::create(&log).map_err(io)?;
     let mut go = Command::new("go")
-        .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags"])
+        .args([
+            "build",
+            "-mod=readonly",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+        ])
         .arg(kubernetes.ldflags(program.family))
         .arg("-o")
         .arg(&partial)
@@ -150,10 +182,17 @@ fn build(
         progress.end("failed");
         let _ = std::fs::remove_file(&partial);
         let tail = tail(&log, 20);
-        return Err(Error::Failed { program: program.name, status, log, tail });
+        return Err(Error::Failed {
+            program: program.name,
+            status,
+            log,
+            tail,
+        });
     }
     // On disk before it has its name: a crash must not leave an empty program that looks finished.
-    File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
+    File::open(&partial)
+        .and_then(|file| file.sync_all())
+        .map_err(io)?;
     std::fs::rename(&partial, folder.join(program.name)).map_err(io)?;
     progress.end("done");
     Ok(())

@@ -32,7 +32,12 @@ impl BuildLock {
     pub(crate) fn take(folder: &Path, waiting: impl FnOnce(&str)) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         // Never truncated on opening: it holds the pid of whoever has the lock.
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(folder.join("lock"))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.join("lock"))?;
         let mut waiting = Some(waiting);
         loop {
             match file.try_lock() {

@@ -39,9 +39,19 @@ pub(crate) enum Error {
     #[error("cannot run {}", program.display())]
     Spawn { program: PathBuf, source: io::Error },
     #[error("{name} ended ({status}) before it was ready; its log {} ends with\n{tail}", log.display())]
-    Ended { name: &'static str, status: ExitStatus, log: PathBuf, tail: String, port_taken: bool },
+    Ended {
+        name: &'static str,
+        status: ExitStatus,
+        log: PathBuf,
+        tail: String,
+        port_taken: bool,
+    },
     #[error("{name} was not ready after {} s; its log {} ends with\n{tail}", START_LIMIT.as_secs(), log.display())]
-    Late { name: &'static str, log: PathBuf, tail: String },
+    Late {
+        name: &'static str,
+        log: PathBuf,
+        tail: String,
+    },
     #[error("kube-apiserver is already running")]
     Running,
     #[error("{0} is not running")]
@@ -64,13 +74,24 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Nothing runs yet. `folder` is empty and ours.
     pub(crate) fn new(spec: Spec, folder: PathBuf) -> Self {
-        Self { spec, folder, etcd_port: 0, apiserver_port: 0, etcd: None, apiserver: None, controller_manager: None }
+        Self {
+            spec,
+            folder,
+            etcd_port: 0,
+            apiserver_port: 0,
+            etcd: None,
+            apiserver: None,
+            controller_manager: None,
+        }
     }
 
     /// Starts everything and waits until it is ready. What runs when this is cancelled or fails is ended by
     /// [`stop`](Self::stop).
     pub(crate) async fn start(&mut self) -> Result<Started, Error> {
-        let prepare = |folder: &Path, source| Error::Prepare { folder: folder.to_owned(), source };
+        let prepare = |folder: &Path, source| Error::Prepare {
+            folder: folder.to_owned(),
+            source,
+        };
         let logs = self.logs();
         std::fs::create_dir_all(&logs).map_err(|e| prepare(&logs, e))?;
         let authority = Authority::create(&self.folder)?;
@@ -126,6 +147,8 @@ impl Cluster {
             format!("--service-account-key-file={}", pki("sa.pub")),
             format!("--service-account-signing-key-file={}", pki("sa.key")),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            // Else a stop waits a minute for watches that nobody ends, the controller-manager's first of all.
+            "--shutdown-watch-termination-grace-period=5s".to_owned(),
         ];
         if self.spec.controller_manager.is_none() {
             // It waits for service accounts that nobody would create.
@@ -145,8 +168,8 @@ impl Cluster {
         let process = self.apiserver.take().ok_or(Error::NotRunning("kube-apiserver"))?;
         if kill {
             process.kill().await;
-        } else {
-            process.stop(STOP_LIMIT).await;
+        } else if !process.stop(STOP_LIMIT).await {
+            return Err(Error::NotRunning("kube-apiserver"));
         }
         Ok(())
     }
@@ -158,7 +181,9 @@ impl Cluster {
             Target::Apiserver => (&self.apiserver, "kube-apiserver"),
         };
         let process = process.as_ref().ok_or(Error::NotRunning(name))?;
-        process.signal(signal).map_err(|source| Error::Signal { name, source })
+        process
+            .signal(signal)
+            .map_err(|source| Error::Signal { name, source })
     }
 
     /// Stops whatever runs, in order. Returns what had ended before anybody asked it to.
@@ -168,12 +193,15 @@ impl Cluster {
             let _ = process.signal(Signal::CONT);
         }
         let mut ended = Vec::new();
-        for mut process in [self.controller_manager.take(), self.apiserver.take(), self.etcd.take()].into_iter().flatten()
-        {
-            if process.ended().is_some() {
-                ended.push(process.name);
-            } else {
-                process.stop(STOP_LIMIT).await;
+        let in_order = [
+            self.controller_manager.take(),
+            self.apiserver.take(),
+            self.etcd.take(),
+        ];
+        for process in in_order.into_iter().flatten() {
+            let name = process.name;
+            if !process.stop(STOP_LIMIT).await {
+                ended.push(name);
             }
         }
         ended
@@ -185,7 +213,12 @@ impl Cluster {
 
     async fn start_etcd(&mut self) -> Result<(), Error> {
         for attempt in 1.. {
-            let port = || ports::free().map_err(|source| Error::Prepare { folder: self.folder.clone(), source });
+            let port = || {
+                ports::free().map_err(|source| Error::Prepare {
+                    folder: self.folder.clone(),
+                    source,
+                })
+            };
             let (client_port, peer_port) = (port()?, port()?);
             let peer = format!("http://127.0.0.1:{peer_port}");
             let url = format!("http://127.0.0.1:{client_port}");
@@ -201,7 +234,12 @@ impl Cluster {
                 "--unsafe-no-fsync".to_owned(),
             ];
             arguments.extend(self.spec.etcd_arguments.iter().cloned());
-            let process = self.etcd.insert(start("etcd", &self.spec.etcd, &arguments, &self.folder.join("logs"))?);
+            let process = self.etcd.insert(start(
+                "etcd",
+                &self.spec.etcd,
+                &arguments,
+                &self.folder.join("logs"),
+            )?);
             self.etcd_port = client_port;
             // The URL is made of a number: it parses.
             let Ok(url) = url.parse() else { continue };
@@ -225,6 +263,9 @@ impl Cluster {
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
+            // Else it spends its first seconds waiting for its own limits, one service account per controller.
+            "--kube-api-qps=500".to_owned(),
+            "--kube-api-burst=500".to_owned(),
             format!("--service-account-private-key-file={}", self.path("pki/sa.key")),
             format!("--root-ca-file={}", self.path(pki::AUTHORITY_CERTIFICATE)),
         ];
@@ -232,7 +273,10 @@ impl Cluster {
         let process = start("kube-controller-manager", program, &arguments, &self.logs())?;
         let process = self.controller_manager.insert(process);
         // Made by one of its controllers: they are at work.
-        until_ready(process, || ok(&client, "/api/v1/namespaces/default/serviceaccounts/default")).await
+        until_ready(process, || {
+            ok(&client, "/api/v1/namespaces/default/serviceaccounts/default")
+        })
+        .await
     }
 
     fn kubeconfig(&self, identity: &pki::Identity) -> Result<Kubeconfig, Error> {
@@ -257,8 +301,10 @@ impl Cluster {
 }
 
 fn start(name: &'static str, program: &Path, arguments: &[String], logs: &Path) -> Result<Process, Error> {
-    Process::start(name, program, arguments, logs)
-        .map_err(|source| Error::Spawn { program: program.to_owned(), source })
+    Process::start(name, program, arguments, logs).map_err(|source| Error::Spawn {
+        program: program.to_owned(),
+        source,
+    })
 }
 
 /// A client that asks once and does not insist: we ask again ourselves.
@@ -269,8 +315,13 @@ fn quick_client(mut config: Config) -> Result<Client, Error> {
 
 async fn ok(client: &Client, path: &str) -> bool {
     // A path of ours: it parses.
-    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
-    matches!(timeout(Duration::from_secs(5), client.request_text(request)).await, Ok(Ok(_)))
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else {
+        return false;
+    };
+    matches!(
+        timeout(Duration::from_secs(5), client.request_text(request)).await,
+        Ok(Ok(_))
+    )
 }
 
 async fn until_ready(process: &mut Process, ready: impl AsyncFn() -> bool) -> Result<(), Error> {
@@ -280,10 +331,20 @@ async fn until_ready(process: &mut Process, ready: impl AsyncFn() -> bool) -> Re
         if let Some(status) = process.ended() {
             let tail = process.tail();
             let port_taken = tail.contains("address already in use");
-            return Err(Error::Ended { name, status, log, tail, port_taken });
+            return Err(Error::Ended {
+                name,
+                status,
+                log,
+                tail,
+                port_taken,
+            });
         }
         if Instant::now() >= deadline {
-            return Err(Error::Late { name, log, tail: process.tail() });
+            return Err(Error::Late {
+                name,
+                log,
+                tail: process.tail(),
+            });
         }
         sleep(Duration::from_millis(50)).await;
     }

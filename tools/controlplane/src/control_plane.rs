@@ -30,7 +30,10 @@ pub struct ControlPlane {
 #[derive(Debug)]
 enum Origin {
     /// This process.
-    Own { supervisor: Arc<Supervisor>, etcd_url: String },
+    Own {
+        supervisor: Arc<Supervisor>,
+        etcd_url: String,
+    },
     /// A `controlplane run` around this process: it goes with it.
     Lent,
     /// Nobody of ours: what tests make there they clean up.
@@ -74,7 +77,12 @@ impl ControlPlane {
     fn attach(origin: Origin, kubeconfig_path: PathBuf) -> Result<Self, Error> {
         let kubeconfig = existing::read(&kubeconfig_path)?;
         let config = blocking::run(kubeconfig::config(kubeconfig.clone()))??;
-        Ok(Self { origin, kubeconfig_path, kubeconfig, config })
+        Ok(Self {
+            origin,
+            kubeconfig_path,
+            kubeconfig,
+            config,
+        })
     }
 
     /// How the administrator connects.
@@ -106,7 +114,11 @@ impl ControlPlane {
 
     /// The folder that holds everything: kubeconfig, `pki/`, `logs/`. `None` for a cluster that is not ours.
     pub fn folder(&self) -> Option<&Path> {
-        if self.is_existing() { None } else { self.kubeconfig_path.parent() }
+        if self.is_existing() {
+            None
+        } else {
+            self.kubeconfig_path.parent()
+        }
     }
 
     /// Whether this is somebody's cluster that outlives the test run (`USE_EXISTING_CLUSTER`).
@@ -124,7 +136,11 @@ impl ControlPlane {
     /// Has kubectl apply this; returns what it printed.
     pub async fn apply_yaml(&self, yaml: &str) -> Result<String, Error> {
         let (mut command, yaml) = (self.kubectl(), yaml.to_owned());
-        command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["apply", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let apply = move || {
             let failed = |error: std::io::Error| Error::Kubectl(error.to_string());
             let mut child = command.spawn().map_err(failed)?;
@@ -134,11 +150,15 @@ impl ControlPlane {
             }
             let output = child.wait_with_output().map_err(failed)?;
             if !output.status.success() {
-                return Err(Error::Kubectl(String::from_utf8_lossy(&output.stderr).into_owned()));
+                return Err(Error::Kubectl(
+                    String::from_utf8_lossy(&output.stderr).into_owned(),
+                ));
             }
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        tokio::task::spawn_blocking(apply).await.unwrap_or_else(|error| Err(Error::Kubectl(error.to_string())))
+        tokio::task::spawn_blocking(apply)
+            .await
+            .unwrap_or_else(|error| Err(Error::Kubectl(error.to_string())))
     }
 
     /// Stops kube-apiserver as an upgrade would: it answers what is in flight, then ends. Returns when it has.
@@ -178,17 +198,23 @@ impl ControlPlane {
 
     /// Carried out to its end also when nobody waits for it any more.
     async fn order(&self, request: Request) -> Result<(), Error> {
-        let Origin::Own { supervisor, .. } = &self.origin else { return Err(Error::NotOurs) };
+        let Origin::Own { supervisor, .. } = &self.origin else {
+            return Err(Error::NotOurs);
+        };
         let supervisor = Arc::clone(supervisor);
         let order = move || supervisor.order(&request);
-        Ok(tokio::task::spawn_blocking(order).await.map_err(std::io::Error::from)??)
+        Ok(tokio::task::spawn_blocking(order)
+            .await
+            .map_err(std::io::Error::from)??)
     }
 
     /// Stops everything, and tells whether all went well: a program that ended when nobody had asked it to is an
     /// error. Blocks for some seconds, as dropping does.
     pub fn stop(self) -> Result<(), Error> {
         match self.origin {
-            Origin::Own { supervisor, .. } => Ok(Arc::into_inner(supervisor).map_or(Ok(()), |mut s| s.stop())?),
+            Origin::Own { supervisor, .. } => {
+                Ok(Arc::into_inner(supervisor).map_or(Ok(()), |mut s| s.stop())?)
+            }
             _ => Ok(()),
         }
     }
@@ -245,7 +271,9 @@ impl Builder {
 
     /// Starts it; returns when it is ready.
     pub async fn start(self) -> Result<ControlPlane, Error> {
-        tokio::task::spawn_blocking(|| self.start_blocking()).await.map_err(std::io::Error::from)?
+        tokio::task::spawn_blocking(|| self.start_blocking())
+            .await
+            .map_err(std::io::Error::from)?
     }
 
     /// [`start`](Self::start) for code that is not async.
@@ -257,12 +285,17 @@ impl Builder {
         let (supervisor, started) = Supervisor::start(Spec {
             etcd: programs.etcd,
             apiserver: programs.apiserver,
-            controller_manager: programs.controller_manager.filter(|_| !self.no_controller_manager),
+            controller_manager: programs
+                .controller_manager
+                .filter(|_| !self.no_controller_manager),
             etcd_arguments: self.etcd,
             apiserver_arguments: self.apiserver,
             controller_manager_arguments: self.controller_manager,
         })?;
-        let origin = Origin::Own { supervisor: Arc::new(supervisor), etcd_url: started.etcd_url };
+        let origin = Origin::Own {
+            supervisor: Arc::new(supervisor),
+            etcd_url: started.etcd_url,
+        };
         ControlPlane::attach(origin, started.folder.join("kubeconfig"))
     }
 }

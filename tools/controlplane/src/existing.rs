@@ -20,7 +20,9 @@ pub fn is_existing_cluster() -> bool {
 
 /// The file that `controlplane run` has set.
 pub(crate) fn lent() -> Option<PathBuf> {
-    std::env::var_os(TEST_KUBECONFIG).filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::env::var_os(TEST_KUBECONFIG)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
 }
 
 /// The kubeconfig file that kubectl would use.
@@ -31,7 +33,9 @@ pub(crate) fn current_kubeconfig() -> Result<PathBuf, Error> {
         (Some(file), None) => Ok(file),
         // A test hands the path on to programs of ours and of others, which do not all merge.
         (Some(_), Some(_)) => Err(Error::Several),
-        _ => std::env::home_dir().map(|home| home.join(".kube/config")).ok_or(Error::None),
+        _ => std::env::home_dir()
+            .map(|home| home.join(".kube/config"))
+            .ok_or(Error::None),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kubeconfigs: written for people, kubectl and tests, and turned into what kube connects with. They carry their
 //! certificates inside, so that a copy works anywhere on the machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
@@ -50,7 +51,7 @@ pub(crate) fn for_identity(url: &str, authority: &str, identity: &Identity) -> K
         clusters: vec![NamedCluster {
             name: NAME.to_owned(),
             cluster: Some(cluster),
-            other: Default::default(),
+            other: BTreeMap::default(),
         }],
         auth_infos: vec![named(auth_info(identity))],
         contexts: vec![NamedContext {
@@ -60,7 +61,7 @@ pub(crate) fn for_identity(url: &str, authority: &str, identity: &Identity) -> K
                 user: Some(NAME.to_owned()),
                 ..Context::default()
             }),
-            other: Default::default(),
+            other: BTreeMap::default(),
         }],
         current_context: Some(NAME.to_owned()),
         ..Kubeconfig::default()
@@ -84,13 +85,27 @@ pub(crate) fn for_user(mut base: Kubeconfig, user: AuthInfo) -> Kubeconfig {
 /// How the current context's user authenticates.
 pub(crate) fn current_user(kubeconfig: &Kubeconfig) -> Option<AuthInfo> {
     let current = kubeconfig.current_context.as_ref()?;
-    let context = kubeconfig.contexts.iter().find(|c| c.name == *current)?.context.as_ref()?;
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|c| c.name == *current)?
+        .context
+        .as_ref()?;
     let user = context.user.as_ref()?;
-    kubeconfig.auth_infos.iter().find(|a| a.name == *user)?.auth_info.clone()
+    kubeconfig
+        .auth_infos
+        .iter()
+        .find(|a| a.name == *user)?
+        .auth_info
+        .clone()
 }
 
 fn named(auth_info: AuthInfo) -> NamedAuthInfo {
-    NamedAuthInfo { name: NAME.to_owned(), auth_info: Some(auth_info), other: Default::default() }
+    NamedAuthInfo {
+        name: NAME.to_owned(),
+        auth_info: Some(auth_info),
+        other: BTreeMap::default(),
+    }
 }
 
 /// How a client with a certificate of ours authenticates.
@@ -104,7 +119,10 @@ pub(crate) fn auth_info(identity: &Identity) -> AuthInfo {
 
 /// Writes it as JSON, which every reader of kubeconfigs takes, being YAML as well.
 pub(crate) fn write(kubeconfig: &Kubeconfig, file: &Path) -> Result<(), Error> {
-    let error = |source| Error::Write { file: file.to_owned(), source };
+    let error = |source| Error::Write {
+        file: file.to_owned(),
+        source,
+    };
     let text = serde_json::to_string_pretty(kubeconfig).map_err(|e| error(e.into()))?;
     std::fs::write(file, text).map_err(error)
 }

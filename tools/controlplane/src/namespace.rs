@@ -46,28 +46,54 @@ impl ControlPlane {
         let name = format!("{prefix}-{}", &random[..10]);
         let metadata = ObjectMeta {
             name: Some(name.clone()),
-            labels: Some([("app.kubernetes.io/managed-by".to_owned(), "leasewarden-test".to_owned())].into()),
+            labels: Some(
+                [(
+                    "app.kubernetes.io/managed-by".to_owned(),
+                    "leasewarden-test".to_owned(),
+                )]
+                .into(),
+            ),
             ..ObjectMeta::default()
         };
         let namespaces = Api::<Namespace>::all(self.client()?);
         // Held before it exists: a caller that gives up in between still deletes it.
-        let namespace = TestNamespace { name, delete_with: self.is_existing().then(|| self.kube_config()) };
-        namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+        let namespace = TestNamespace {
+            name,
+            delete_with: self.is_existing().then(|| self.kube_config()),
+        };
+        namespaces
+            .create(
+                &PostParams::default(),
+                &Namespace {
+                    metadata,
+                    ..Namespace::default()
+                },
+            )
+            .await?;
         Ok(namespace)
     }
 }
 
 impl Drop for TestNamespace {
     fn drop(&mut self) {
-        let Some(config) = self.delete_with.take() else { return };
+        let Some(config) = self.delete_with.take() else {
+            return;
+        };
         let delete = async {
             let namespaces = Api::<Namespace>::all(Client::try_from(config)?);
-            namespaces.delete(&self.name, &DeleteParams::background()).await.map(drop)
+            namespaces
+                .delete(&self.name, &DeleteParams::background())
+                .await
+                .map(drop)
         };
         match blocking::run(delete) {
             Ok(Ok(())) => {}
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            Ok(Err(error)) => say(&format!("namespace {} is left behind: {}", self.name, report::chain(&error))),
+            Ok(Err(error)) => say(&format!(
+                "namespace {} is left behind: {}",
+                self.name,
+                report::chain(&error)
+            )),
             Err(error) => say(&format!("namespace {} is left behind: {error}", self.name)),
         }
     }

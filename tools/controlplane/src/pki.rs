@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
 };
 
 /// A key or a certificate could not be made or read.
@@ -45,9 +45,14 @@ impl Authority {
     pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let parameters = authority_parameters();
-        write(&folder.join(AUTHORITY_CERTIFICATE), &parameters.self_signed(&key)?.pem())?;
+        write(
+            &folder.join(AUTHORITY_CERTIFICATE),
+            &parameters.self_signed(&key)?.pem(),
+        )?;
         write(&folder.join(AUTHORITY_KEY), &key.serialize_pem())?;
-        Ok(Self { issuer: Issuer::new(parameters, key) })
+        Ok(Self {
+            issuer: Issuer::new(parameters, key),
+        })
     }
 
     /// The authority that was created in `folder`; `None` when there is none: somebody else's cluster.
@@ -55,7 +60,9 @@ impl Authority {
         let file = folder.join(AUTHORITY_KEY);
         match std::fs::read_to_string(&file) {
             // Only the key differs from one authority of ours to the next; a certificate need not be parsed.
-            Ok(key) => Ok(Some(Self { issuer: Issuer::new(authority_parameters(), KeyPair::from_pem(&key)?) })),
+            Ok(key) => Ok(Some(Self {
+                issuer: Issuer::new(authority_parameters(), KeyPair::from_pem(&key)?),
+            })),
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(Error::File { file, source }),
         }
@@ -87,7 +94,9 @@ impl Authority {
         ];
         let mut parameters = CertificateParams::new(names.map(str::to_owned))?;
         parameters.distinguished_name = DistinguishedName::new();
-        parameters.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        parameters
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(parameters)
     }
@@ -97,14 +106,19 @@ impl Authority {
         parameters.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = parameters.signed_by(&key, &self.issuer)?.pem();
-        Ok(Identity { certificate, key: key.serialize_pem() })
+        Ok(Identity {
+            certificate,
+            key: key.serialize_pem(),
+        })
     }
 }
 
 fn authority_parameters() -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();
-    parameters.distinguished_name.push(DnType::CommonName, "leasewarden-controlplane");
+    parameters
+        .distinguished_name
+        .push(DnType::CommonName, "leasewarden-controlplane");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
     parameters
@@ -124,7 +138,10 @@ pub(crate) fn write_service_account_key(folder: &Path) -> Result<(), Error> {
 }
 
 fn write(file: &Path, content: &str) -> Result<(), Error> {
-    let error = |source| Error::File { file: file.to_owned(), source };
+    let error = |source| Error::File {
+        file: file.to_owned(),
+        source,
+    };
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).map_err(error)?;
     }

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -19,7 +20,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(name: &'static str, program: &Path, arguments: &[String], logs: &Path) -> io::Result<Self> {
+    pub(crate) fn start(
+        name: &'static str,
+        program: &Path,
+        arguments: &[String],
+        logs: &Path,
+    ) -> io::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let output = OpenOptions::new().create(true).append(true).open(&log)?;
         let mut command = Command::new(program);
@@ -36,7 +42,11 @@ impl Process {
                 command.env(name, value);
             }
         }
-        Ok(Self { name, log, child: command.spawn()? })
+        Ok(Self {
+            name,
+            log,
+            child: command.spawn()?,
+        })
     }
 
     /// How it ended, when it has.
@@ -52,16 +62,21 @@ impl Process {
         }
     }
 
-    /// Asks it to end, makes it end after `patience`. Returns whether it ended by itself.
+    /// Asks it to end, makes it end after `patience`. Returns false when something else had ended it meanwhile.
     pub(crate) async fn stop(mut self, patience: Duration) -> bool {
+        if self.ended().is_some() {
+            return false;
+        }
         let _ = self.signal(Signal::TERM);
         // A paused process does not see SIGTERM before it goes on.
         let _ = self.signal(Signal::CONT);
-        if timeout(patience, self.child.wait()).await.is_ok() {
+        let Ok(status) = timeout(patience, self.child.wait()).await else {
+            self.kill().await;
             return true;
-        }
-        self.kill().await;
-        false
+        };
+        // etcd lets SIGTERM end it once it has cleaned up. A kill or a crash a moment ago is neither that nor ours.
+        let signal = status.ok().and_then(|status| status.signal());
+        signal.is_none_or(|signal| signal == Signal::TERM.as_raw())
     }
 
     /// Ends it at once, as a crash would.
@@ -77,7 +92,9 @@ impl Process {
 
 /// The last lines of a log; says so when there are none.
 pub(crate) fn tail(log: &Path, lines: usize) -> String {
-    let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = std::fs::read(log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let all: Vec<_> = text.lines().collect();
     match &all[all.len().saturating_sub(lines)..] {
         [] => format!("({} is empty)", log.display()),

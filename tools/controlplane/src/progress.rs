@@ -17,8 +17,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(text: String) -> Self {
-        let progress =
-            Self { text, started: Instant::now(), terminal: stderr().is_terminal(), next: PLAIN_EVERY };
+        let progress = Self {
+            text,
+            started: Instant::now(),
+            terminal: stderr().is_terminal(),
+            next: PLAIN_EVERY,
+        };
         if !progress.terminal {
             say(&progress.text);
         }
@@ -40,7 +44,11 @@ impl Progress {
         if self.terminal {
             let _ = write!(stderr(), "\r\x1b[2K");
         }
-        say(&format!("{}: {result} after {}", self.text, clock(self.started.elapsed())));
+        say(&format!(
+            "{}: {result} after {}",
+            self.text,
+            clock(self.started.elapsed())
+        ));
     }
 }
 

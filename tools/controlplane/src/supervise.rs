@@ -48,11 +48,18 @@ fn failure(error: &dyn std::error::Error) -> ExitCode {
 }
 
 async fn supervise() -> std::io::Result<()> {
-    say(&Reply::Hello { fingerprint: FINGERPRINT });
+    say(&Reply::Hello {
+        fingerprint: FINGERPRINT,
+    });
     let mut run = Run::listen()?;
-    let Some(Request::Start(spec)) = run.next().await else { return Ok(()) };
+    let Some(Request::Start(spec)) = run.next().await else {
+        return Ok(());
+    };
 
-    let folder = tempfile::Builder::new().prefix("leasewarden-controlplane-").tempdir()?.keep();
+    let folder = tempfile::Builder::new()
+        .prefix("leasewarden-controlplane-")
+        .tempdir()?
+        .keep();
     let _lock = lock(&folder)?;
     let mut cluster = Cluster::new(spec, folder.clone());
     let mut over = run.over.clone();
@@ -70,7 +77,9 @@ async fn supervise() -> std::io::Result<()> {
             cluster.stop().await;
             keep_folder = true;
             let logs = cluster.logs();
-            reply = Some(Reply::Failed { reason: format!("{}\nall logs are in {}", chain(&error), logs.display()) });
+            reply = Some(Reply::Failed {
+                reason: format!("{}\nall logs are in {}", chain(&error), logs.display()),
+            });
         }
         Some(Ok(started)) => {
             say(&Reply::Started(started));
@@ -79,7 +88,10 @@ async fn supervise() -> std::io::Result<()> {
             keep_folder = !ended.is_empty();
             if keep_folder {
                 let (names, logs) = (ended.join(", "), cluster.logs());
-                let reason = format!("{names} ended when nobody had asked it to; all logs are in {}", logs.display());
+                let reason = format!(
+                    "{names} ended when nobody had asked it to; all logs are in {}",
+                    logs.display()
+                );
                 reply = Some(Reply::Failed { reason });
             } else if stop_asked {
                 reply = Some(Reply::Done);
@@ -124,7 +136,9 @@ async fn serve(run: &mut Run, cluster: &mut Cluster) -> bool {
         };
         say(&match result {
             Ok(()) => Reply::Done,
-            Err(error) => Reply::Failed { reason: chain(&error) },
+            Err(error) => Reply::Failed {
+                reason: chain(&error),
+            },
         });
     }
     false
@@ -145,7 +159,11 @@ impl Run {
         let (end, over) = watch::channel(false);
         let keep = Arc::new(AtomicBool::new(false));
         // Somebody who ends the supervisor itself means the control plane.
-        for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        for kind in [
+            SignalKind::terminate(),
+            SignalKind::interrupt(),
+            SignalKind::hangup(),
+        ] {
             let (mut signal, end) = (signal(kind)?, end.clone());
             tokio::spawn(async move {
                 while signal.recv().await.is_some() {
@@ -155,18 +173,22 @@ impl Run {
         }
         let keep_going = Arc::clone(&keep);
         // A thread, since reading standard input blocks and cannot be cancelled.
-        std::thread::Builder::new().name("requests".to_owned()).spawn(move || {
-            for line in std::io::stdin().lock().lines() {
-                let Ok(line) = line else { break };
-                match serde_json::from_str(&line) {
-                    Ok(asked) => drop(request.send(asked)),
-                    Err(error) => say(&Reply::Failed { reason: chain(&error) }),
+        std::thread::Builder::new()
+            .name("requests".to_owned())
+            .spawn(move || {
+                for line in std::io::stdin().lock().lines() {
+                    let Ok(line) = line else { break };
+                    match serde_json::from_str(&line) {
+                        Ok(asked) => drop(request.send(asked)),
+                        Err(error) => say(&Reply::Failed {
+                            reason: chain(&error),
+                        }),
+                    }
                 }
-            }
-            if !keep_going.load(Ordering::SeqCst) {
-                end.send_replace(true);
-            }
-        })?;
+                if !keep_going.load(Ordering::SeqCst) {
+                    end.send_replace(true);
+                }
+            })?;
         Ok(Self { requests, over, keep })
     }
 

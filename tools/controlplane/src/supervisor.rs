@@ -50,10 +50,14 @@ struct Pipe {
 impl Supervisor {
     /// Starts a supervisor and has it start a control plane. Blocks until that is ready.
     pub(crate) fn start(spec: Spec) -> Result<(Self, Started), Error> {
-        let supervisor = Self::find()?;
+        let mut supervisor = Self::find()?;
         match supervisor.ask(&Request::Start(spec))? {
             Reply::Started(started) => Ok((supervisor, started)),
-            other => Err(unexpected(&other)),
+            other => {
+                // It has stopped what it had started, and ends by itself: nothing more to ask of it.
+                drop(supervisor.close());
+                Err(unexpected(&other))
+            }
         }
     }
 
@@ -67,8 +71,7 @@ impl Supervisor {
 
     /// Stops everything and waits until nothing is left. A second time it does nothing.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
-        let pipe = self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let result = match pipe {
+        let result = match self.close() {
             Some(mut pipe) => pipe.ask(&Request::Stop).and_then(|reply| match reply {
                 Reply::Done => Ok(()),
                 other => Err(unexpected(&other)),
@@ -84,31 +87,47 @@ impl Supervisor {
     pub(crate) fn leave(mut self) -> Result<(), Error> {
         self.order(&Request::Keep)?;
         // Neither stopped nor waited for: it is nobody's child once we end.
-        drop(self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.close());
         std::mem::forget(self);
         Ok(())
     }
 
+    fn close(&mut self) -> Option<Pipe> {
+        self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn ask(&self, request: &Request) -> Result<Reply, Error> {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        pipe.as_mut().ok_or_else(|| Error::Gone(io::ErrorKind::BrokenPipe.into()))?.ask(request)
+        pipe.as_mut()
+            .ok_or_else(|| Error::Gone(io::ErrorKind::BrokenPipe.into()))?
+            .ask(request)
     }
 
     fn find() -> Result<Self, Error> {
-        if let Some(file) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from) {
+        if let Some(file) = std::env::var_os(VARIABLE)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+        {
             return Self::spawn(&file).ok_or(Error::WrongProgram(file));
         }
         let this = std::env::current_exe().ok();
-        let itself = this.iter().filter(|file| file.file_stem().is_some_and(|name| name == PROGRAM)).cloned();
+        let itself = this
+            .iter()
+            .filter(|file| file.file_stem().is_some_and(|name| name == PROGRAM))
+            .cloned();
         // Tests are in target/debug/deps, examples in target/debug/examples, programs in target/debug.
-        let beside = this.iter().flat_map(|file| file.ancestors().skip(1).take(2)).map(|folder| folder.join(PROGRAM));
+        let beside = this
+            .iter()
+            .flat_map(|file| file.ancestors().skip(1).take(2))
+            .map(|folder| folder.join(PROGRAM));
         for file in itself.chain(beside).filter(|file| file.is_file()) {
             if let Some(supervisor) = Self::spawn(&file) {
                 return Ok(supervisor);
             }
         }
         let file = cargo_build().map_err(Error::NotBuilt)?;
-        Self::spawn(&file).ok_or_else(|| Error::NotBuilt(format!("{} is not of this version", file.display())))
+        Self::spawn(&file)
+            .ok_or_else(|| Error::NotBuilt(format!("{} is not of this version", file.display())))
     }
 
     /// `None` when that is no supervisor, or not one of this version.
@@ -122,15 +141,22 @@ impl Supervisor {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let mut pipe = Pipe { requests: child.stdin.take()?, replies: BufReader::new(child.stdout.take()?) };
-        match pipe.reply() {
-            Ok(Reply::Hello { fingerprint: FINGERPRINT }) => Some(Self { child, pipe: Mutex::new(Some(pipe)) }),
-            _ => {
-                drop(pipe);
-                let _ = child.wait();
-                None
-            }
+        let mut pipe = Pipe {
+            requests: child.stdin.take()?,
+            replies: BufReader::new(child.stdout.take()?),
+        };
+        if let Ok(Reply::Hello {
+            fingerprint: FINGERPRINT,
+        }) = pipe.reply()
+        {
+            return Some(Self {
+                child,
+                pipe: Mutex::new(Some(pipe)),
+            });
         }
+        drop(pipe);
+        let _ = child.wait();
+        None
     }
 }
 
@@ -170,7 +196,15 @@ fn cargo_build() -> Result<PathBuf, String> {
     crate::progress::say(&format!("building the {PROGRAM} program"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--message-format=json-render-diagnostics", "-p", PACKAGE, "--bin", PROGRAM])
+        .args([
+            "build",
+            "--quiet",
+            "--message-format=json-render-diagnostics",
+            "-p",
+            PACKAGE,
+            "--bin",
+            PROGRAM,
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())

@@ -28,7 +28,9 @@ impl ControlPlane {
         let authority = self.folder().map(Authority::open).transpose()?.flatten();
         let user = match (authority, groups) {
             // A certificate of rcgen's carries one group.
-            (Some(authority), [] | [_]) => kubeconfig::auth_info(&authority.client(name, groups.first().copied())?),
+            (Some(authority), [] | [_]) => {
+                kubeconfig::auth_info(&authority.client(name, groups.first().copied())?)
+            }
             _ => AuthInfo {
                 impersonate: Some(name.to_owned()),
                 impersonate_groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),

@@ -34,17 +34,36 @@ pub(crate) struct Program {
 
 /// Ordered so that a cold cache serves the quickest first and an early failure costs little.
 pub(crate) const PROGRAMS: &[Program] = &[
-    Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", family: Family::Etcd, default: true },
+    Program {
+        name: "etcd",
+        package: "go.etcd.io/etcd/server/v3",
+        family: Family::Etcd,
+        default: true,
+    },
     kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", true),
-    kubernetes("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", true),
+    kubernetes(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        true,
+    ),
     kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl", true),
-    Program { name: "etcdctl", package: "go.etcd.io/etcd/etcdctl/v3", family: Family::Etcd, default: false },
+    Program {
+        name: "etcdctl",
+        package: "go.etcd.io/etcd/etcdctl/v3",
+        family: Family::Etcd,
+        default: false,
+    },
     kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", false),
     kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet", false),
 ];
 
 const fn kubernetes(name: &'static str, package: &'static str, default: bool) -> Program {
-    Program { name, package, family: Family::Kubernetes, default }
+    Program {
+        name,
+        package,
+        family: Family::Kubernetes,
+        default,
+    }
 }
 
 const ETCD: Module = Module {
@@ -109,7 +128,9 @@ impl Kubernetes {
         KUBERNETES
             .iter()
             .find(|k| k.minor == wanted || k.version.trim_start_matches('v') == wanted)
-            .ok_or_else(|| UnknownVersion { asked: asked.to_owned() })
+            .ok_or_else(|| UnknownVersion {
+                asked: asked.to_owned(),
+            })
     }
 
     pub(crate) fn module(&self, family: Family) -> &Module {
@@ -175,7 +196,11 @@ mod tests {
         for kubernetes in KUBERNETES {
             for program in PROGRAMS {
                 let module = kubernetes.module(program.family);
-                assert!(module.go_mod.contains(&format!("\t{}\n", program.package)), "{}", program.name);
+                assert!(
+                    module.go_mod.contains(&format!("\t{}\n", program.package)),
+                    "{}",
+                    program.name
+                );
             }
         }
     }
@@ -189,6 +214,9 @@ mod tests {
     #[test]
     fn an_unknown_version_is_answered_with_the_known_ones() {
         let error = Kubernetes::named("1.12").unwrap_err().to_string();
-        assert!(error.contains("1.12") && error.contains("1.37") && error.contains("1.36"), "{error}");
+        assert!(
+            error.contains("1.12") && error.contains("1.37") && error.contains("1.36"),
+            "{error}"
+        );
     }
 }

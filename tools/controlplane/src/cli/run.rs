@@ -13,8 +13,11 @@ pub(crate) fn run(command: &[OsString]) -> Result<ExitCode, Error> {
     let (Some(program), arguments) = (command.first(), command.get(1..).unwrap_or_default()) else {
         return Ok(ExitCode::FAILURE);
     };
-    let control_plane =
-        if is_existing_cluster() { None } else { Some(ControlPlane::builder().start_blocking()?) };
+    let control_plane = if is_existing_cluster() {
+        None
+    } else {
+        Some(ControlPlane::builder().start_blocking()?)
+    };
     let mut command = Command::new(program);
     command.args(arguments);
     if let Some(control_plane) = &control_plane {
@@ -63,6 +66,9 @@ fn in_foreground() -> bool {
 /// As a shell reports it: what a signal ended exits with 128 and its number.
 fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt as _;
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
