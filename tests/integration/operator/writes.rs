@@ -125,3 +125,41 @@ async fn transitions_only_means_that() {
     let status = stage.holder_is("orders", None).await;
     assert_eq!(condition(&status, HELD), is("False", "LeaseExpired"));
 }
+
+#[tokio::test]
+async fn two_operators_on_one_namespace_do_not_fight() {
+    let mut stage = Stage::new("two-operators").await;
+    let first = stage.operator.take();
+    stage.start(&[]);
+    let (a, b, ttl) = (stage.instance("a"), stage.instance("b"), Duration::from_secs(300));
+    a.acquire("orders", ttl).await;
+    stage.holder_is("orders", Some("a")).await;
+    let seen = count(&stage, "orders").await;
+    for _ in 0..5 {
+        a.release("orders").await;
+        stage.holder_is("orders", None).await;
+        b.acquire("orders", ttl).await;
+        stage.holder_is("orders", Some("b")).await;
+        b.release("orders").await;
+        stage.holder_is("orders", None).await;
+        a.acquire("orders", ttl).await;
+        stage.holder_is("orders", Some("a")).await;
+    }
+    until("all writes are counted", || async {
+        (seen.lock().unwrap().len() >= 20).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 20, "one write a transition, whoever makes it");
+    let status = seen.last().unwrap().status.clone().unwrap();
+    assert!(
+        status
+            .history
+            .iter()
+            .all(|p| p.ended == leasewarden::crd::Ended::Released),
+        "{:#?}",
+        status.history
+    );
+    drop(first);
+}
