@@ -8,7 +8,7 @@ use super::{
     api::{ApiError, LEASES},
     controller::Shared,
     index::{Key, Snapshot},
-    naming::{discovered, is_discovered, lease_of},
+    naming::{discovered, is_discovered, lease_of, stream_of},
     projection::{Projection, Sight, Subject, WriteReason, project},
     view::{LeaseView, is_older},
 };
@@ -25,31 +25,43 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
         return Ok(None);
     }
     let snapshot = shared.snapshot(key);
-    if snapshot.objects.is_empty() {
-        if let Some(lease) = &snapshot.latest {
-            discover(shared, key, lease).await?;
-        }
-        return Ok(None);
-    }
-    let written_by_hand = snapshot.objects.iter().any(|o| !is_discovered(o));
+    let written_by_hand = |stream: &str| {
+        let mut objects = snapshot.objects.iter();
+        objects.any(|o| !is_discovered(o) && o.spec.stream_name == stream)
+    };
     let mut again: Option<Duration> = None;
     let mut all_shown = true;
+    // What fails for one object is told after the others had their turn.
+    let mut problem = None;
     for object in &snapshot.objects {
-        if written_by_hand && is_discovered(object) {
-            yield_to_hand_written(shared, key, object).await?;
+        if is_discovered(object) && written_by_hand(&object.spec.stream_name) {
+            problem = problem.or(yield_to_hand_written(shared, key, object).await.err());
             continue;
         }
-        let (shown, after) = show(shared, key, &snapshot, Arc::clone(object)).await?;
-        all_shown &= shown;
-        again = match (again, after) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        match show(shared, key, &snapshot, Arc::clone(object)).await {
+            Ok((shown, after)) => {
+                all_shown &= shown;
+                again = again.into_iter().chain(after).min();
+            }
+            Err(error) => {
+                all_shown = false;
+                problem = problem.or(Some(error));
+            }
+        }
     }
-    if all_shown {
+    if all_shown && !(snapshot.objects.is_empty() && snapshot.latest.is_some()) {
         shared.written(key, &snapshot.steps);
     }
-    Ok(again)
+    if let Some(lease) = &snapshot.latest
+        && !snapshot
+            .objects
+            .iter()
+            .any(|o| o.spec.stream_name == stream_of(lease))
+    {
+        // Not only where there is no object: one that claims this Lease for another stream must not hide whose it is.
+        discover(shared, key, lease).await?;
+    }
+    problem.map_or(Ok(again), Err)
 }
 
 /// Creates the object for a Lease that has none.

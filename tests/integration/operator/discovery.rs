@@ -136,6 +136,20 @@ async fn another_streams_lease_is_a_conflict() {
         "{message}"
     );
     assert_eq!(status.holder_identity, None);
+    // It hides nothing: the stream whose Lease that is keeps its own object.
+    let payments = stage.holder_is("payments", Some("a")).await;
+    assert_eq!(condition(&payments, READY), is("True", "UpToDate"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        stage
+            .objects()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
