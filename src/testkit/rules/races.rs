@@ -151,7 +151,7 @@ async fn renew_against_takeover(b: &Bench, percent: u32, holder_first: bool) -> 
     if !renewed && !taken {
         // A's renewal may have been written, and proven too late to grant anything: then nobody holds what the record
         // says A holds, for the TTL that A asked for. A gives it up, so that B need not wait for that.
-        a.release(&stream).await?;
+        a.give_up(&stream).await?;
         other
             .wait_for(b, other.acquisition(&stream, long), ttl, "that A could not renew")
             .await?;
