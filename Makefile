@@ -42,7 +42,8 @@ test: ## Run all tests on a real control plane; the first time builds it (10 min
 
 .PHONY: demo
 demo: build ## See leaders elected, killed and replaced on a real API server
-	$(BIN)/leasewarden-demo
+	LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
+	  $(BIN)/leasewarden-demo
 
 .PHONY: controlplane
 controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use
@@ -78,8 +79,8 @@ docs: ## Build the API documentation, warnings denied
 
 .PHONY: deny
 deny: $(TOOLS)/cargo-deny ## Check banned crates, licences and sources
-	$(call tool,cargo-deny) --locked --workspace check bans licenses sources
-	$(call tool,cargo-deny) --locked --workspace --all-features check licenses sources
+	$(call tool,cargo-deny) --locked --workspace check --hide-inclusion-graph bans licenses sources
+	$(call tool,cargo-deny) --locked --workspace --all-features check --hide-inclusion-graph licenses sources
 
 .PHONY: unused
 unused: $(TOOLS)/cargo-machete ## Find dependencies that nothing uses

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use leasewarden::lease::LeaseLockService;
 use leasewarden::lock::noop;
-use leasewarden::{FencingToken, Grant, InstanceId, LockError, LockService, LockServiceExt, Outcome, StreamName, Ttl};
+use leasewarden::{
+    FencingToken, Grant, InstanceId, LockError, LockService, LockServiceExt, Outcome, StreamName, Ttl,
+};
 
 /// What a user's own worker keeps.
 struct Worker {
@@ -46,7 +48,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(LockError::Unavailable { .. }) => {}
         other => return Err(format!("expected no API server to be there, got {other:?}").into()),
     }
-    if worker.locks.try_acquire(&worker.stream, &worker.me, worker.ttl).await {
+    if worker
+        .locks
+        .try_acquire(&worker.stream, &worker.me, worker.ttl)
+        .await
+    {
         return Err("was granted a lock without an API server".into());
     }
     leases.shutdown().await;
