@@ -25,7 +25,7 @@ use crate::lock::{
 /// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
 const REMEMBERED: usize = 10_000;
 
-/// Acquisitions and reads under way at once. Extensions and releases are never held back by them.
+/// Acquisitions under way at once, and as many reads. Extensions and releases are never held back by them.
 const AT_ONCE: usize = 32;
 
 /// How long what is under way may take to finish once nobody can ask any more.
@@ -91,7 +91,8 @@ struct Worker {
     client: kube::Client,
     api: Api,
     jobs: mpsc::WeakUnboundedSender<Job>,
-    at_once: Semaphore,
+    acquiring: Semaphore,
+    reading: Semaphore,
     /// By Lease name.
     slots: RefCell<HashMap<String, Rc<Slot>>>,
     watches: RefCell<HashMap<Option<String>, JoinHandle<()>>>,
@@ -109,7 +110,8 @@ pub(crate) async fn run(
         client,
         settings,
         jobs: sender,
-        at_once: Semaphore::new(AT_ONCE),
+        acquiring: Semaphore::new(AT_ONCE),
+        reading: Semaphore::new(AT_ONCE),
         slots: RefCell::default(),
         watches: RefCell::default(),
     });
@@ -165,7 +167,7 @@ impl Worker {
             Job::Read(stream, reply) => {
                 let answer = match self.slot(&stream) {
                     Ok(slot) => {
-                        let _permit = self.at_once.acquire().await;
+                        let _permit = self.reading.acquire().await;
                         self.drive(&slot, &mut Read::default()).await
                     }
                     Err(error) => Err(error),
@@ -185,7 +187,7 @@ impl Worker {
         if reply.is_closed() {
             return;
         }
-        let _permit = self.at_once.acquire().await;
+        let _permit = self.acquiring.acquire().await;
         let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let mut operation = Acquire::new(request.clone());
         let answer = self.drive(&slot, &mut operation).await;
@@ -358,7 +360,7 @@ impl Worker {
         };
         let worker = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let _permit = worker.at_once.acquire().await;
+            let _permit = worker.reading.acquire().await;
             if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
                 tracing::debug!(%error, "could not read a lease that left the watch");
             }

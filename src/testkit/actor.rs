@@ -11,7 +11,7 @@ use crate::lock::{
 
 use super::{
     bench::Bench,
-    case::{Step, Stop},
+    case::{Step, Stop, ensure},
 };
 
 /// No request of a lock may take longer.
@@ -121,23 +121,17 @@ impl Actor {
         refused(&format!("{} extended {why}", self.name), outcome)
     }
 
-    /// Releases under [`Claim::Instance`]. True when it was the actor's.
-    pub(super) async fn release(&self, stream: &StreamName) -> Step<bool> {
-        self.release_by(stream, Claim::Instance).await
-    }
-
-    /// Releases. True when it was the actor's, by this claim.
-    pub(super) async fn release_by(&self, stream: &StreamName, claim: Claim) -> Step<bool> {
+    /// Releases under this claim. `None` when a reply was lost and it is not held now: this release or nobody's.
+    async fn release(&self, stream: &StreamName, claim: Claim) -> Step<Option<bool>> {
         let what = format!("{}'s release", self.name);
         let optional = claim != Claim::Instance;
         let request = ReleaseRequest::new(stream, &self.instance).claim(claim);
-        let mut unsure = false;
+        let mut lost = false;
         for _ in 0..ASK_AGAIN {
             match answer(&what, optional, self.service.release(request.clone())).await? {
-                Released::Released => return Ok(true),
-                // A release that was unknown may have been the one that did it.
-                Released::NotHeld => return Ok(unsure),
-                Released::Unknown(_) => unsure = true,
+                Released::Released => return Ok(Some(true)),
+                Released::NotHeld => return Ok((!lost).then_some(false)),
+                Released::Unknown(_) => lost = true,
             }
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
@@ -146,15 +140,28 @@ impl Actor {
         ))
     }
 
-    /// Releases what the contract says is the actor's.
-    pub(super) async fn must_release(&self, stream: &StreamName) -> Step {
-        if self.release(stream).await? {
-            return Ok(());
-        }
-        fail(format!(
-            "{} released its own lock, and the answer was: not held",
-            self.name
-        ))
+    /// Releases whatever may be the actor's.
+    pub(super) async fn give_up(&self, stream: &StreamName) -> Step {
+        self.release(stream, Claim::Instance).await.map(drop)
+    }
+
+    /// Releases what the contract says is the actor's by this claim.
+    pub(super) async fn must_release(&self, stream: &StreamName, claim: Claim) -> Step {
+        let released = self.release(stream, claim).await?;
+        ensure(released != Some(false), || {
+            format!(
+                "{} released its own lock, and was told that it is not held",
+                self.name
+            )
+        })
+    }
+
+    /// Releases what the contract says is not the actor's by this claim, because of `why`.
+    pub(super) async fn must_not_release(&self, stream: &StreamName, claim: Claim, why: &str) -> Step {
+        let released = self.release(stream, claim).await?;
+        ensure(released != Some(true), || {
+            format!("{} released {why}, and was told that it did", self.name)
+        })
     }
 
     pub(super) async fn state(&self, stream: &StreamName) -> Step<Option<LockState>> {

@@ -255,15 +255,16 @@ impl Bench {
             (made.streams.clone(), made.actors.clone())
         };
         for stream in streams {
-            for actor in &actors {
-                let Ok(Some(state)) = actor.service().state(&stream).await else {
-                    break;
-                };
-                if state.instance == actor.instance().as_str() {
-                    let request = ReleaseRequest::new(&stream, actor.instance());
-                    if let Err(error) = actor.service().release(request).await {
-                        tracing::debug!(%stream, %error, "tidying up: release failed");
-                    }
+            // One look per stream: whom the state shows gives it back.
+            let seen = match actors.first() {
+                Some(anybody) => anybody.service().state(&stream).await.ok().flatten(),
+                None => None,
+            };
+            let holder = seen.and_then(|seen| actors.iter().find(|a| a.instance().as_str() == seen.instance));
+            if let Some(holder) = holder {
+                let request = ReleaseRequest::new(&stream, holder.instance());
+                if let Err(error) = holder.service().release(request).await {
+                    tracing::debug!(%stream, %error, "tidying up: release failed");
                 }
             }
             if let (true, Some(delete)) = (delete, &self.setup.delete)

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -132,7 +132,7 @@ impl Faulty {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap()
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -345,7 +345,8 @@ impl Faulty {
             return Self::grant(stream, asker, record);
         }
         let twin = record.writer != self.me && request.claim == Claim::Instance && !self.expired(record);
-        if !twin && !(again && !self.has(Fault::TakeAgainIsRefused)) {
+        let takes_again = again && !self.has(Fault::TakeAgainIsRefused);
+        if !twin && !takes_again {
             return Outcome::Refused(Refusal::Expired);
         }
         let record = self.begin(found.as_ref(), revision, asker, request.ttl, &Claim::Instance);

@@ -3,6 +3,7 @@
 
 mod faulty;
 mod red;
+mod slow;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

@@ -11,7 +11,9 @@
 
 mod support;
 
+mod lease_contract;
 mod lease_expiry;
+mod lease_faults;
 mod lease_foreign;
 mod lease_input;
 mod lease_lock;

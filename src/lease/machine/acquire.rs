@@ -9,8 +9,9 @@ use super::{
 use crate::lease::time;
 use crate::lock::Term;
 
-/// How long an acquisition goes on before it answers "unknown".
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long an acquisition goes on before it answers that it could not: a TTL, within these bounds.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_MIN: Duration = Duration::from_secs(2);
 
 type Answer = Result<Outcome, LockError>;
 
@@ -213,9 +214,8 @@ impl Operation for Acquire {
     type Answer = Answer;
 
     fn step(&mut self, machine: &mut Machine, now: Now, input: Input) -> Step<Answer> {
-        self.give_up.get_or_insert(
-            now.at + (self.request.ttl.as_duration() * 2).clamp(Duration::from_secs(2), LIMIT),
-        );
+        let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
+        self.give_up.get_or_insert(now.at + limit);
         match input {
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
                 Ok(current) => self.decide(machine, now, date.filter(|_| current)),

@@ -8,6 +8,10 @@ use super::{
 };
 use crate::lock::{IfExpired, Term};
 
+/// How long an extension goes on that has no term of its own to go by; one that has goes on until the term ends.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_MIN: Duration = Duration::from_secs(1);
+
 type Answer = Result<Outcome, LockError>;
 
 #[derive(Debug)]
@@ -130,7 +134,7 @@ impl Extend {
             };
             return Step::Done(Ok(Outcome::Refused(refusal)));
         }
-        if self.give_up.is_some_and(|at| now.at >= at) {
+        if !had_term && self.give_up.is_some_and(|at| now.at >= at) {
             return Step::Done(match self.wrote {
                 Some(_) => Ok(Outcome::Unknown(unknown)),
                 None => Err(machine.unavailable(&unknown)),
@@ -148,14 +152,8 @@ impl Operation for Extend {
         if let Some(acquire) = &mut self.again {
             return acquire.step(machine, now, input);
         }
-        self.give_up.get_or_insert(
-            now.at
-                + self
-                    .request
-                    .ttl
-                    .as_duration()
-                    .clamp(Duration::from_secs(1), Duration::from_secs(30)),
-        );
+        let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
+        self.give_up.get_or_insert(now.at + limit);
         match input {
             Input::Continue => self.write_or_read(machine, now),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {

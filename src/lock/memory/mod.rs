@@ -164,12 +164,12 @@ impl fmt::Debug for InMemoryLockService {
 impl LockService for InMemoryLockService {
     fn acquire(&self, request: AcquireRequest) -> BoxFuture<'_, Result<Outcome, LockError>> {
         Box::pin(async move {
-            Ok(self.decide(&request.stream, |record, write| match record {
-                Some(record) => (record.acquire(&request, &write), None),
-                None => {
-                    let mut record = Record::free();
-                    (record.acquire(&request, &write), Some(record))
+            Ok(self.decide(&request.stream, |record, write| {
+                if let Some(record) = record {
+                    return (record.acquire(&request, &write), None);
                 }
+                let mut record = Record::free();
+                (record.acquire(&request, &write), Some(record))
             }))
         })
     }

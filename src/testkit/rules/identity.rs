@@ -63,9 +63,7 @@ async fn a_claim_by_term_keeps_its_term(b: Bench) -> Step {
             )
         })?;
     }
-    ensure(a.release_by(&stream, claim).await?, || {
-        "the holder's release by its term was answered with: not held".into()
-    })?;
+    a.must_release(&stream, claim).await?;
     let request = other.acquisition(&stream, ttl);
     other
         .wait_for(&b, request, b.short()?, "that A released by its term")
@@ -90,9 +88,7 @@ async fn a_twin_with_another_term_is_somebody_else(b: Bench) -> Step {
         twin.must_not_extend(extension.clone(), why).await?;
         twin.must_not_extend(extension.if_expired(IfExpired::TakeAgain), why)
             .await?;
-        ensure(!twin.release_by(&stream, claim).await?, || {
-            "a twin under another term released the lock, by the answer".into()
-        })?;
+        twin.must_not_release(&stream, claim, why).await?;
     }
     let after = a.must_see(&stream).await?;
     ensure(before == after, || {

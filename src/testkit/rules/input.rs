@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    lock::{BoxFuture, LockError, Outcome, Ttl},
+    lock::{BoxFuture, Claim, LockError, Outcome, StreamName, Ttl},
     testkit::{
-        actor::{fail, shown},
-        bench::Bench,
+        actor::{Actor, fail, shown},
+        bench::{Bench, together},
         case::{Case, Step, Stop, case, ensure},
     },
 };
@@ -57,48 +57,69 @@ async fn odd_stream_names_are_distinct_or_refused(b: Bench) -> Step {
         &long,
         &format!("{long}y"),
     ];
-    let mut held = Vec::new();
+    let mut asking: Vec<BoxFuture<'static, Step<Option<Held>>>> = Vec::new();
     for (service, name) in names.into_iter().enumerate() {
-        let stream = b.stream_named(name)?;
-        let actor = b.actor(service, "holder")?;
-        let call = actor.service().acquire(actor.acquisition(&stream, b.long()?));
-        match call.await {
-            // A clear no is as good as a lock of its own. That the store is away is no answer to the name.
-            Err(error) if !matches!(error, LockError::Unavailable { .. } | LockError::ShutDown) => {}
-            Ok(Outcome::Granted(_)) => held.push((stream, actor)),
-            Ok(Outcome::Unknown(_)) => {
-                actor.must_acquire(&stream, b.long()?, "a free lock").await?;
-                held.push((stream, actor));
-            }
-            Err(error) => return fail(format!("acquiring {stream:?} failed: {error}")),
-            Ok(refused @ Outcome::Refused(_)) => {
-                return fail(format!("nobody holds {stream:?}, and it was {}", shown(&refused)));
-            }
-        }
+        let held = Held {
+            stream: b.stream_named(name)?,
+            actor: b.actor(service, "holder")?,
+        };
+        asking.push(Box::pin(held.acquired(b.long()?)));
     }
-    for (stream, actor) in &held {
-        let seen = actor.must_see(stream).await?;
-        ensure(seen.instance == actor.instance().as_str(), || {
-            format!(
-                "{} was granted {stream:?}, and its state shows {}",
-                actor.instance(),
-                seen.instance
-            )
-        })?;
-    }
-    for (at, (stream, actor)) in held.iter().enumerate() {
-        actor.must_release(stream).await?;
-        for (later, holder) in &held[at + 1..] {
-            let seen = actor.state(later).await?.map(|s| s.instance);
-            ensure(seen.as_deref() == Some(holder.instance().as_str()), || {
-                format!("releasing {stream:?} changed the holder of {later:?} to {seen:?}")
-            })?;
-        }
-    }
+    let answers: Step<Vec<_>> = together(asking).await.into_iter().collect();
+    let held: Vec<_> = answers?.into_iter().flatten().collect();
     if held.len() < 2 {
         return Err(Stop::Skipped("the service refuses nearly every name".into()));
     }
-    Ok(())
+    all_seen(&held, "all of them were acquired").await?;
+    // Names that are alike stand side by side above, so that one of each pair is released.
+    for freed in held.iter().step_by(2) {
+        freed.actor.must_release(&freed.stream, Claim::Instance).await?;
+    }
+    let kept: Vec<_> = held.into_iter().skip(1).step_by(2).collect();
+    all_seen(&kept, "those that are like them were released").await
+}
+
+/// A stream with an odd name, and who holds it.
+#[derive(Clone)]
+struct Held {
+    stream: StreamName,
+    actor: Actor,
+}
+
+impl Held {
+    /// Acquires it; `None` when the service clearly refuses the name, which is as good as a lock of its own.
+    async fn acquired(self, ttl: Ttl) -> Step<Option<Self>> {
+        let Held { stream, actor } = &self;
+        match actor.service().acquire(actor.acquisition(stream, ttl)).await {
+            // That the store is away is no answer to the name.
+            Err(error @ (LockError::Unavailable { .. } | LockError::ShutDown)) => {
+                fail(format!("acquiring {stream:?} failed: {error}"))
+            }
+            Err(_) => Ok(None),
+            Ok(refused @ Outcome::Refused(_)) => {
+                fail(format!("nobody holds {stream:?}, and it was {}", shown(&refused)))
+            }
+            Ok(Outcome::Granted(_)) => Ok(Some(self)),
+            Ok(Outcome::Unknown(_)) => {
+                actor.must_acquire(stream, ttl, "a free lock").await?;
+                Ok(Some(self))
+            }
+        }
+    }
+}
+
+async fn all_seen(held: &[Held], after: &'static str) -> Step {
+    let looks = held.iter().cloned().map(|Held { stream, actor }| {
+        let look: BoxFuture<'static, Step> = Box::pin(async move {
+            let seen = actor.state(&stream).await?.map(|s| s.instance);
+            ensure(seen.as_deref() == Some(actor.instance().as_str()), || {
+                let holder = actor.instance();
+                format!("{holder} holds {stream:?}, and after {after} its state shows {seen:?}")
+            })
+        });
+        look
+    });
+    together(looks.collect()).await.into_iter().collect()
 }
 
 async fn odd_ttls_expire_late_never_early(b: Bench) -> Step {

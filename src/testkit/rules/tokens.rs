@@ -1,7 +1,7 @@
 //! Fencing tokens, terms and counters: what rises, and what stays while the holder stays.
 
 use crate::{
-    lock::{FencingToken, Grant},
+    lock::{Claim, FencingToken, Grant},
     testkit::{
         actor::{Actor, fail},
         bench::Bench,
@@ -123,7 +123,7 @@ async fn tokens_rise_over_releases(b: Bench) -> Step {
     let mut last = token(&first)?;
     let mut holder = a.clone();
     for next in [&a, &other, &other, &a] {
-        holder.must_release(&stream).await?;
+        holder.must_release(&stream, Claim::Instance).await?;
         let request = next.acquisition(&stream, b.long()?);
         let taken = next
             .wait_for(&b, request, b.short()?, "that was released")
@@ -176,7 +176,7 @@ async fn transitions_count_changes_of_holder(b: Bench) -> Step {
     let Some(before) = a.must_see(&stream).await?.transitions else {
         return Err(Stop::Skipped("the service counts no transitions".into()));
     };
-    a.must_release(&stream).await?;
+    a.must_release(&stream, Claim::Instance).await?;
     let request = other.acquisition(&stream, b.long()?);
     other.wait_for(&b, request, b.short()?, "that A released").await?;
     let after = other.must_see(&stream).await?.transitions;
