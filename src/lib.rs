@@ -17,6 +17,8 @@ pub mod lease;
 pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 /// The version of kube whose `Config` a service is built from. Its major changes with a breaking release of ours.
 pub use kube;

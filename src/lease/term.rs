@@ -20,6 +20,8 @@ pub(crate) struct Attempt {
     pub(crate) token: FencingToken,
     /// What this write leaves as the acquireTime.
     pub(crate) acquired_at: SystemTime,
+    /// Which attempt of this service it is: a grant must be proven by a write of the operation that asked.
+    pub(crate) serial: u64,
     /// The resourceVersion that it is conditioned on. Once that has moved, the write can be applied no more.
     pub(crate) condition: u64,
 }
@@ -181,13 +183,17 @@ impl OwnTerm {
         if record.uid != self.uid {
             return Ownership::Lost;
         }
-        let holder_fits = record.holder.is_empty() || record.holder == self.instance.as_str();
-        let ours = match &record.mark {
-            Some(mark) if mark.id == self.term.as_str() => holder_fits && !mark.released,
-            Some(_) => false,
-            // Our annotations are gone: only our own renewTime shows that the spec is still our write.
-            None => record.holder == self.instance.as_str() && self.wrote(record.renew_text.as_deref()),
-        };
+        let other_term = record
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.id != self.term.as_str());
+        // Another holder in between leaves our annotation but moves the transitions, and then it is not believed.
+        let believed = record
+            .believed()
+            .is_some_and(|mark| mark.id == self.term.as_str() && !mark.released);
+        // Somebody edited our annotations or the transitions; our own renewTime shows that the spec is still our write.
+        let our_write = record.holder == self.instance.as_str() && self.wrote(record.renew_text.as_deref());
+        let ours = !other_term && (believed || our_write);
         if ours { Ownership::Ours } else { Ownership::Lost }
     }
 
@@ -250,6 +256,7 @@ mod tests {
             ttl,
             token,
             acquired_at: UNIX_EPOCH,
+            serial: 1,
             condition: 1,
         }
     }

@@ -191,6 +191,7 @@ mod tests {
             ttl: ttl(millis),
             token: FencingToken::new(9).unwrap(),
             acquired_at: SystemTime::UNIX_EPOCH,
+            serial: 1,
             condition: 7,
         }
     }

@@ -61,3 +61,34 @@ fn grant(stream: StreamName, instance: super::types::InstanceId, claim: Claim) -
     Grant::new(stream, instance, term, Moment::NEVER)
         .with_times(now, now + super::types::Ttl::MAX.as_duration())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::{InstanceId, LockServiceExt, Ttl};
+
+    #[tokio::test]
+    async fn it_grants_everything_to_everybody_at_once_and_reports_no_leader() {
+        let service = noop();
+        let stream = StreamName::new("orders").unwrap();
+        let ttl = Ttl::from_secs(1).unwrap();
+        for instance in ["a", "b"].map(|id| InstanceId::new(id).unwrap()) {
+            assert!(service.renew(&stream, &instance, ttl).await, "of nothing");
+            assert!(service.try_acquire(&stream, &instance, ttl).await);
+            assert!(service.try_release(&stream, &instance).await);
+            assert!(service.try_acquire(&stream, &instance, ttl).await);
+        }
+        assert_eq!(service.current_leader(&stream).await, None);
+    }
+
+    #[tokio::test]
+    async fn its_grants_never_end_and_keep_the_term_they_were_claimed_under() {
+        let stream = StreamName::new("orders").unwrap();
+        let instance = InstanceId::new("a").unwrap();
+        let term = Term::random();
+        let request = AcquireRequest::new(&stream, &instance, Ttl::MAX).claim(Claim::Term(term.clone()));
+        let grant = noop().acquire(request).await.unwrap().granted().unwrap();
+        assert_eq!((grant.term, grant.valid_until), (term, Moment::NEVER));
+        assert_eq!(grant.token, None);
+    }
+}

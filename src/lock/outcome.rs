@@ -3,7 +3,12 @@
 //! Outcomes are three, not two: done, refused, unknown. A write that timed out may have been applied, and may still be;
 //! who folds that into "no" makes two leaders, who folds it into "yes" makes one too many.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::SystemTime};
+use std::{
+    error::Error as StdError,
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     clock::Moment,
@@ -111,13 +116,24 @@ impl fmt::Display for Refusal {
             Refusal::HeldBy { holder, expires_at } => {
                 write!(f, "held by {holder}")?;
                 match expires_at {
-                    Some(at) => write!(f, " until {}", httpdate::fmt_http_date(*at)),
+                    Some(at) => write!(f, " until {}", shown(*at)),
                     None => Ok(()),
                 }
             }
             Refusal::NotHeld => f.write_str("held by nobody"),
             Refusal::Expired => f.write_str("the term is over; acquire again"),
         }
+    }
+}
+
+/// A time as people read it. Not `httpdate` alone: it panics on times before 1970 or after 9999, and a foreign record
+/// may hold any.
+pub(crate) fn shown(at: SystemTime) -> String {
+    const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) if since < YEAR_10000 => httpdate::fmt_http_date(at),
+        Ok(_) => "after the year 9999".into(),
+        Err(_) => "before 1970".into(),
     }
 }
 
@@ -224,5 +240,27 @@ impl LockRecord {
     /// A record. For implementations of [`LockService`](super::LockService).
     pub fn new(state: LockState, expired: bool) -> Self {
         Self { state, expired }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_any_expiry_that_a_foreign_record_may_hold() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let says = |expires_at| {
+            let holder = "a".into();
+            Refusal::HeldBy { holder, expires_at }.to_string()
+        };
+        assert_eq!(says(None), "held by a");
+        assert_eq!(says(Some(epoch)), "held by a until Thu, 01 Jan 1970 00:00:00 GMT");
+        let far = epoch + Duration::from_secs(253_402_300_799);
+        assert_eq!(says(Some(far)), "held by a until Fri, 31 Dec 9999 23:59:59 GMT");
+        let beyond = far + Duration::from_secs(1);
+        assert_eq!(says(Some(beyond)), "held by a until after the year 9999");
+        let before = epoch - Duration::from_secs(1);
+        assert_eq!(says(Some(before)), "held by a until before 1970");
     }
 }

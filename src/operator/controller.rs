@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{
+use futures_util::{
     StreamExt,
     stream::{self, FuturesUnordered},
 };

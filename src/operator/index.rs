@@ -201,3 +201,95 @@ impl Index {
         (self.leases.len(), self.objects.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::view::Hold;
+
+    fn view(version: u64, holder: &str) -> LeaseView {
+        let lease = serde_json::json!({
+            "metadata": {"namespace": "ns", "name": "orders", "uid": "u", "resourceVersion": version.to_string()},
+            "spec": {"holderIdentity": holder},
+        });
+        LeaseView::new(
+            &serde_json::from_value(lease).unwrap(),
+            jiff::Timestamp::UNIX_EPOCH,
+        )
+        .unwrap()
+    }
+
+    fn key() -> Key {
+        Key {
+            namespace: "ns".into(),
+            lease: "orders".into(),
+        }
+    }
+
+    fn steps(index: &Index) -> Vec<(Option<Hold>, Hold)> {
+        let steps = index.snapshot(&key()).steps;
+        steps
+            .iter()
+            .map(|s| (s.before.as_ref().map(|b| b.hold.clone()), s.view.hold.clone()))
+            .collect()
+    }
+
+    fn held(holder: &str) -> Hold {
+        Hold::Held(holder.into())
+    }
+
+    #[test]
+    fn every_change_of_leadership_is_kept_until_it_is_written() {
+        let mut index = Index::default();
+        for (version, holder) in [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, ""), (6, "a")] {
+            index.lease(view(version, holder), true);
+        }
+        let first = [
+            (Some(held("a")), held("b")),
+            (Some(held("b")), Hold::Free),
+            (Some(Hold::Free), held("a")),
+        ];
+        assert_eq!(steps(&index), first);
+        let written = index.snapshot(&key()).steps;
+        index.lease(view(7, "c"), true);
+        index.written(&key(), &written);
+        assert_eq!(steps(&index), [(Some(held("a")), held("c"))]);
+    }
+
+    #[test]
+    fn a_list_tells_nothing_of_what_was_in_between() {
+        let mut index = Index::default();
+        index.lease(view(1, "a"), false);
+        index.lease(view(9, "b"), false);
+        assert_eq!(steps(&index), [(None, held("b"))]);
+    }
+
+    #[test]
+    fn older_news_is_dropped() {
+        let mut index = Index::default();
+        index.lease(view(10, "b"), true);
+        index.lease(view(9, "a"), true);
+        assert_eq!(index.snapshot(&key()).latest.unwrap().hold, held("b"));
+        assert!(steps(&index).is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_flaps_without_end_takes_no_memory_without_end() {
+        let mut index = Index::default();
+        for version in 0..1000 {
+            index.lease(view(version + 1, if version % 2 == 0 { "a" } else { "b" }), true);
+        }
+        let steps = steps(&index);
+        assert_eq!(steps.len(), STEPS_MAX);
+        assert_eq!(steps[0].0, None, "the history says that there is a gap");
+    }
+
+    #[test]
+    fn what_a_list_does_not_name_is_out_of_sight() {
+        let mut index = Index::default();
+        index.lease(view(1, "a"), true);
+        assert!(index.leases_listed(Some("other"), &HashSet::new()).is_empty());
+        assert_eq!(index.leases_listed(None, &HashSet::new()), [key()]);
+        assert!(index.snapshot(&key()).latest.is_none());
+    }
+}

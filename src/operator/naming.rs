@@ -1,7 +1,7 @@
 //! Which Lease an object is about, and which object a Lease gets that has none.
 //!
 //! A discovered object bears the Lease's name and belongs to it, so that it goes with it. One that a person wrote for
-//! the same Lease wins: the discovered one is then taken away.
+//! the same stream wins: the discovered one is then taken away.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
@@ -27,6 +27,11 @@ pub(crate) fn lease_of(object: &ChangeStreamLeader) -> Result<Key, InvalidInput>
     })
 }
 
+/// The stream that a Lease locks. One that does not say so is adopted for the stream of its name.
+pub(crate) fn stream_of(lease: &LeaseView) -> &str {
+    lease.stream.as_deref().unwrap_or(&lease.name)
+}
+
 /// Whether the operator wrote this object for a Lease that it found.
 pub(crate) fn is_discovered(object: &ChangeStreamLeader) -> bool {
     object
@@ -39,7 +44,7 @@ pub(crate) fn is_discovered(object: &ChangeStreamLeader) -> bool {
 pub(crate) fn discovered(lease: &LeaseView, taken: bool) -> ChangeStreamLeader {
     let suffix = if taken { ".discovered" } else { "" };
     let spec = ChangeStreamLeaderSpec {
-        stream_name: lease.stream.clone().unwrap_or_else(|| lease.name.clone()),
+        stream_name: stream_of(lease).to_owned(),
         lease_name: Some(lease.name.clone()),
         status_policy: None,
     };

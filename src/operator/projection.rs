@@ -22,6 +22,8 @@ use crate::crd::{ChangeStreamLeaderStatus, Ended, PastLeader, StatusPolicy};
 const SHORTEST_SHOWN_TTL: Duration = Duration::from_secs(3);
 /// How often a Lease is read that no watch finds.
 const POLL: Duration = Duration::from_secs(15);
+/// How often a Lease is looked for that does not exist: other tools may create it without our labels.
+const LOOK_FOR: Duration = Duration::from_secs(60);
 
 /// What is asked for: the facts of one `ChangeStreamLeader`.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +97,9 @@ pub(crate) fn project(
     status.lease_name = Some(subject.lease.to_owned());
     let Some(lease) = sight.lease else {
         missing(&mut status, subject, sight.now);
-        return decide(previous, status, None, None, sight.now);
+        let mut decision = decide(previous, status, None, None, sight.now);
+        decision.requeue_after = Some(LOOK_FOR);
+        return decision;
     };
     status.lease_uid = Some(lease.uid.clone());
     status.lease_resource_version = Some(lease.resource_version.clone());

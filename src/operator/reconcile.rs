@@ -8,7 +8,7 @@ use super::{
     api::{ApiError, LEASES},
     controller::Shared,
     index::{Key, Snapshot},
-    naming::{discovered, is_discovered, lease_of},
+    naming::{discovered, is_discovered, lease_of, stream_of},
     projection::{Projection, Sight, Subject, WriteReason, project},
     view::{LeaseView, is_older},
 };
@@ -25,27 +25,43 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
         return Ok(None);
     }
     let snapshot = shared.snapshot(key);
-    if snapshot.objects.is_empty() {
-        if let Some(lease) = &snapshot.latest {
-            discover(shared, key, lease).await?;
-        }
-        return Ok(None);
-    }
-    let written_by_hand = snapshot.objects.iter().any(|o| !is_discovered(o));
+    let written_by_hand = |stream: &str| {
+        let mut objects = snapshot.objects.iter();
+        objects.any(|o| !is_discovered(o) && o.spec.stream_name == stream)
+    };
     let mut again: Option<Duration> = None;
+    let mut all_shown = true;
+    // What fails for one object is told after the others had their turn.
+    let mut problem = None;
     for object in &snapshot.objects {
-        if written_by_hand && is_discovered(object) {
-            yield_to_hand_written(shared, key, object).await?;
+        if is_discovered(object) && written_by_hand(&object.spec.stream_name) {
+            problem = problem.or(yield_to_hand_written(shared, key, object).await.err());
             continue;
         }
-        let after = show(shared, key, &snapshot, Arc::clone(object)).await?;
-        again = match (again, after) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        match show(shared, key, &snapshot, Arc::clone(object)).await {
+            Ok((shown, after)) => {
+                all_shown &= shown;
+                again = again.into_iter().chain(after).min();
+            }
+            Err(error) => {
+                all_shown = false;
+                problem = problem.or(Some(error));
+            }
+        }
     }
-    shared.written(key, &snapshot.steps);
-    Ok(again)
+    if all_shown && !(snapshot.objects.is_empty() && snapshot.latest.is_some()) {
+        shared.written(key, &snapshot.steps);
+    }
+    if let Some(lease) = &snapshot.latest
+        && !snapshot
+            .objects
+            .iter()
+            .any(|o| o.spec.stream_name == stream_of(lease))
+    {
+        // Not only where there is no object: one that claims this Lease for another stream must not hide whose it is.
+        discover(shared, key, lease).await?;
+    }
+    problem.map_or(Ok(again), Err)
 }
 
 /// Creates the object for a Lease that has none.
@@ -101,19 +117,19 @@ async fn yield_to_hand_written(
     Ok(())
 }
 
-/// Brings one object up to date.
+/// Brings one object up to date. Answers whether it is, and when to look again.
 async fn show(
     shared: &Shared,
     key: &Key,
     snapshot: &Snapshot,
     mut object: Arc<ChangeStreamLeader>,
-) -> Result<Option<Duration>, ApiError> {
+) -> Result<(bool, Option<Duration>), ApiError> {
     for _ in 0..RACES {
         let Some((decision, transitions)) = decide(shared, key, snapshot, &object).await? else {
-            return Ok(Some(WATCH_LAG));
+            return Ok((false, Some(WATCH_LAG)));
         };
         let Some(reason) = decision.write else {
-            return Ok(decision.requeue_after);
+            return Ok((true, decision.requeue_after));
         };
         let mut update = ChangeStreamLeader::clone(&object);
         update.status = Some(decision.status);
@@ -125,11 +141,11 @@ async fn show(
                     ?reason,
                     "wrote a status"
                 );
-                for status in &transitions {
-                    say(key, &object, status);
+                for transition in &transitions {
+                    say(key, &object, transition);
                 }
                 see(shared, written);
-                return Ok(decision.requeue_after);
+                return Ok((true, decision.requeue_after));
             }
             Err(ApiError::Conflict) => {
                 let current = shared.server.object(&key.namespace, &object.name_any()).await;
@@ -147,7 +163,7 @@ async fn show(
         }
     }
     // Gone, replaced or written all the time by somebody else: its watch tells.
-    Ok(Some(Duration::from_secs(1)))
+    Ok((false, Some(Duration::from_secs(1))))
 }
 
 /// What to write, and each transition in it. `None` when the watch lags behind a read and should be given a moment.
@@ -156,7 +172,7 @@ async fn decide(
     key: &Key,
     snapshot: &Snapshot,
     object: &ChangeStreamLeader,
-) -> Result<Option<(Projection, Vec<ChangeStreamLeaderStatus>)>, ApiError> {
+) -> Result<Option<(Projection, Vec<Transition>)>, ApiError> {
     let subject = Subject {
         stream: &object.spec.stream_name,
         lease: &key.lease,
@@ -175,7 +191,7 @@ async fn decide(
         };
         let decision = project(subject, &status, sight);
         if decision.write == Some(WriteReason::Transition) {
-            transitions.push(decision.status.clone());
+            transitions.push((status, decision.status.clone()));
         }
         status = decision.status;
     }
@@ -201,7 +217,7 @@ async fn decide(
         decision = project(subject, &status, sight(read, true));
     }
     if decision.write == Some(WriteReason::Transition) {
-        transitions.push(decision.status.clone());
+        transitions.push((status, decision.status.clone()));
     }
     if stepped && decision.write.is_none() {
         decision.write = Some(WriteReason::Transition);
@@ -241,19 +257,26 @@ fn see(shared: &Shared, mut object: ChangeStreamLeader) {
     }
 }
 
+/// A status and the one that follows it.
+type Transition = (ChangeStreamLeaderStatus, ChangeStreamLeaderStatus);
+
 /// The line of a transition.
-fn say(key: &Key, object: &ChangeStreamLeader, status: &ChangeStreamLeaderStatus) {
-    let reason = status.condition(HELD).map_or("", |c| c.reason.as_str());
+fn say(key: &Key, object: &ChangeStreamLeader, (before, after): &Transition) {
+    let reason_of =
+        |s: &ChangeStreamLeaderStatus| s.condition(HELD).map(|c| c.reason.clone()).unwrap_or_default();
+    let leader_of = |s: &ChangeStreamLeaderStatus| (s.holder_identity.clone(), s.fencing_token);
+    let reason = reason_of(after);
+    if reason == reason_of(before) && leader_of(before) == leader_of(after) {
+        // Something else about it changed: a label, a TTL.
+        return;
+    }
     // Where nobody leads any more, the line is about who did.
-    let past = status
-        .history
-        .first()
-        .filter(|_| reason != "LeaseFree" && reason != "LeaseConflict");
-    let holder = status
-        .holder_identity
-        .as_ref()
-        .or(past.map(|p| &p.holder_identity));
-    let token = status.fencing_token.or(past.and_then(|p| p.fencing_token));
+    let (holder, token) = if after.holder_identity.is_some() {
+        leader_of(after)
+    } else {
+        leader_of(before)
+    };
+    let reason = reason.as_str();
     tracing::info!(
         stream = object.spec.stream_name,
         namespace = key.namespace,

@@ -15,6 +15,8 @@ use crate::lock::SystemClock;
 
 /// How long a connection to the API server may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection may be silent: longer than a watch lasts.
+const SILENCE: Duration = Duration::from_secs(75);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -72,6 +74,9 @@ impl Operator {
         // kube's own retries would hold a write back for a minute; the queue does it better.
         self.config.default_retry = false;
         self.config.connect_timeout = Some(CONNECT);
+        // A list that is accepted and never answered would otherwise be waited for until the end of time.
+        self.config.read_timeout = Some(SILENCE);
+        self.config.reset_reader_on_write = true;
         let url = self.config.cluster_url.to_string();
         let client = Client::try_from(self.config).map_err(OperatorError::Client)?;
         let server = Server::new(client.clone(), ServerClock::new(Arc::new(SystemClock)));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::StreamExt;
+use futures_util::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt,
@@ -100,7 +100,7 @@ fn read(shared: &Shared, lease: &Lease) -> Option<LeaseView> {
                 lease = lease.name_any(),
                 error,
                 "this Lease cannot be read and is left alone"
-            )
+            );
         })
         .ok()
 }

@@ -9,8 +9,9 @@ use super::{
 use crate::lease::time;
 use crate::lock::Term;
 
-/// How long an acquisition goes on before it answers "unknown".
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long an acquisition goes on before it answers that it could not: a TTL, within these bounds.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_MIN: Duration = Duration::from_secs(2);
 
 type Answer = Result<Outcome, LockError>;
 
@@ -27,8 +28,8 @@ pub(crate) struct Acquire {
     only_mine: bool,
     /// A write of this operation that may have been applied, and why that is not known.
     unsettled: Option<Unknown>,
-    /// When this operation first wrote. A grant is one of its own writes, proven.
-    wrote: Option<Moment>,
+    /// The first write of this operation. A grant is one of its own writes, proven.
+    wrote: Option<u64>,
 }
 
 impl Acquire {
@@ -68,7 +69,7 @@ impl Acquire {
     }
 
     /// After a failure: again after a pause, until the limit.
-    fn failed(&mut self, machine: &Machine, now: Now, unknown: Unknown) -> Step<Answer> {
+    fn failed(&mut self, machine: &Machine, now: Now, unknown: &Unknown) -> Step<Answer> {
         if self.writing {
             self.unsettled = Some(unknown.clone());
         }
@@ -78,7 +79,7 @@ impl Acquire {
             return Step::Done(match self.unsettled.take() {
                 Some(write) => Ok(Outcome::Unknown(write)),
                 // Only reads failed, or the creation of a Lease that nobody holds.
-                None => Err(machine.unavailable(&unknown)),
+                None => Err(machine.unavailable(unknown)),
             });
         }
         Step::Wait(pause(self.tries))
@@ -93,19 +94,9 @@ impl Acquire {
             return Step::Done(Err(error));
         }
         if machine.holds(now.at, &instance, &claim) {
-            return match machine.own.as_ref() {
-                Some(own)
-                    if own
-                        .proven()
-                        .is_some_and(|p| self.wrote.is_some_and(|at| p.sent >= at)) =>
-                {
-                    match own.grant() {
-                        Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
-                        None => self.read(),
-                    }
-                }
-                // Every grant is a write: one that was proven before this request was made is not its own.
-                _ => self.renew(machine, now),
+            return match machine.grant_since(self.wrote) {
+                Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
+                None => self.renew(machine, now),
             };
         }
         // A guard of this term was given once and is over: it is not revived.
@@ -145,7 +136,8 @@ impl Acquire {
         }
         if self.give_up.is_some_and(|at| now.at >= at) {
             let late = Unknown::new("the API server answered too late, again and again");
-            return self.failed(machine, now, self.unsettled.clone().unwrap_or(late));
+            let unknown = self.unsettled.clone().unwrap_or(late);
+            return self.failed(machine, now, &unknown);
         }
         self.write(
             machine,
@@ -171,7 +163,7 @@ impl Acquire {
             return self.read();
         };
         self.writing = true;
-        self.wrote.get_or_insert(now.at);
+        self.wrote.get_or_insert(machine.serial);
         Step::Put(lease)
     }
 
@@ -183,6 +175,7 @@ impl Acquire {
             Ok(token) => token,
             Err(problem) => return Step::Done(Err(machine.unusable(problem))),
         };
+        machine.serial += 1;
         // Attempts of one acquisition are kept together: a read may prove any of them.
         let same = |own: &OwnTerm| own.term == self.term && own.uid == seen.record.uid;
         let mut own = machine.own.take().filter(same).unwrap_or_else(|| {
@@ -205,13 +198,14 @@ impl Acquire {
                 write::Holder::Changes => time::parse(&renew_text).unwrap_or(now.wall),
             },
             renew_text,
+            serial: machine.serial,
             condition: seen.record.resource_version,
         };
         let lease = write::acquisition(&seen.lease, &seen.record, &own, &attempt, holder);
         own.sending(attempt);
         machine.own = Some(own);
         self.writing = true;
-        self.wrote.get_or_insert(now.at);
+        self.wrote.get_or_insert(machine.serial);
         Step::Put(lease)
     }
 }
@@ -220,11 +214,9 @@ impl Operation for Acquire {
     type Answer = Answer;
 
     fn step(&mut self, machine: &mut Machine, now: Now, input: Input) -> Step<Answer> {
-        self.give_up.get_or_insert(
-            now.at + (self.request.ttl.as_duration() * 2).clamp(Duration::from_secs(2), LIMIT),
-        );
+        let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
+        self.give_up.get_or_insert(now.at + limit);
         match input {
-            Input::Continue => self.read(),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
                 Ok(current) => self.decide(machine, now, date.filter(|_| current)),
                 Err(error) => Step::Done(Err(error)),
@@ -236,9 +228,9 @@ impl Operation for Acquire {
                 }
                 self.create(machine, now)
             }
-            // Somebody else was first, or one of our own attempts: a read tells.
-            Input::Conflict => self.read(),
-            Input::Unknown(unknown) => self.failed(machine, now, unknown),
+            // After a conflict, somebody else was first, or one of our own attempts: a read tells.
+            Input::Continue | Input::Conflict => self.read(),
+            Input::Unknown(unknown) => self.failed(machine, now, &unknown),
             Input::Refused(error) => Step::Done(match self.unsettled.take() {
                 Some(write) => Ok(Outcome::Unknown(write)),
                 None => Err(error),

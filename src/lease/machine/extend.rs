@@ -8,13 +8,17 @@ use super::{
 };
 use crate::lock::{IfExpired, Term};
 
+/// How long an extension goes on that has no term of its own to go by; one that has goes on until the term ends.
+const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT_MIN: Duration = Duration::from_secs(1);
+
 type Answer = Result<Outcome, LockError>;
 
 #[derive(Debug)]
 pub(crate) struct Extend {
     request: ExtendRequest,
-    /// When this operation first wrote.
-    wrote: Option<Moment>,
+    /// The first write of this operation.
+    wrote: Option<u64>,
     tries: u32,
     give_up: Option<Moment>,
     /// Set once the extension turned into a new acquisition.
@@ -42,7 +46,7 @@ impl Extend {
         if machine.holds(now.at, &self.request.instance, &self.request.claim)
             && let Some(lease) = machine.renewal(now, self.request.ttl)
         {
-            self.wrote.get_or_insert(now.at);
+            self.wrote.get_or_insert(machine.serial);
             return Step::Put(lease);
         }
         Step::Get
@@ -56,11 +60,7 @@ impl Extend {
             return Step::Done(Err(error));
         }
         if machine.holds(now.at, &instance, &claim) {
-            let proven = machine.own.as_ref().filter(|own| {
-                own.proven()
-                    .is_some_and(|proven| self.wrote.is_some_and(|at| proven.sent >= at))
-            });
-            return match proven.and_then(|own| own.grant()) {
+            return match machine.grant_since(self.wrote) {
                 Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
                 None => self.write_or_read(machine, now),
             };
@@ -134,7 +134,7 @@ impl Extend {
             };
             return Step::Done(Ok(Outcome::Refused(refusal)));
         }
-        if self.give_up.is_some_and(|at| now.at >= at) {
+        if !had_term && self.give_up.is_some_and(|at| now.at >= at) {
             return Step::Done(match self.wrote {
                 Some(_) => Ok(Outcome::Unknown(unknown)),
                 None => Err(machine.unavailable(&unknown)),
@@ -152,14 +152,8 @@ impl Operation for Extend {
         if let Some(acquire) = &mut self.again {
             return acquire.step(machine, now, input);
         }
-        self.give_up.get_or_insert(
-            now.at
-                + self
-                    .request
-                    .ttl
-                    .as_duration()
-                    .clamp(Duration::from_secs(1), Duration::from_secs(30)),
-        );
+        let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
+        self.give_up.get_or_insert(now.at + limit);
         match input {
             Input::Continue => self.write_or_read(machine, now),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {

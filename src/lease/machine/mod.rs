@@ -9,6 +9,9 @@ mod extend;
 mod read;
 mod release;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, SystemTime};
 
 use super::{
@@ -19,8 +22,8 @@ use super::{
     write,
 };
 use crate::lock::{
-    AcquireRequest, Claim, ExtendRequest, InstanceId, LockError, LockRecord, LockState, Moment, Outcome,
-    Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
+    AcquireRequest, Claim, ExtendRequest, Grant, InstanceId, LockError, LockRecord, LockState, Moment,
+    Outcome, Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
 };
 
 /// What the caller knows of the time when something happens.
@@ -107,6 +110,8 @@ pub(crate) struct Machine {
     version: u64,
     ghost: Option<Ghost>,
     own: Option<OwnTerm>,
+    /// The number of the last write that grants.
+    serial: u64,
 }
 
 impl Machine {
@@ -125,6 +130,7 @@ impl Machine {
             version: 0,
             ghost: None,
             own: None,
+            serial: 0,
         }
     }
 
@@ -133,11 +139,14 @@ impl Machine {
         format!("Lease {}/{}", self.namespace, self.name)
     }
 
-    /// Whether forgetting this machine forgets a term of ours that may still be valid or applied.
-    pub(crate) fn has_live_term(&mut self, now: Moment) -> bool {
-        self.own
+    /// Whether forgetting what this machine knows grants nothing early: no term of ours may be valid or yet applied, and
+    /// no deleted Lease's holder may still act.
+    pub(crate) fn may_be_forgotten(&mut self, now: Moment) -> bool {
+        let live = self
+            .own
             .as_mut()
-            .is_some_and(|own| own.is_unsettled() || own.is_valid(now))
+            .is_some_and(|own| own.is_unsettled() || own.is_valid(now));
+        !live && self.ghost.as_ref().is_none_or(|ghost| now >= ghost.until)
     }
 
     /// The term of ours that is valid now.
@@ -281,6 +290,16 @@ impl Machine {
         own.is_for(instance, claim) && own.ownership(&seen.record) == Ownership::Ours && own.is_valid(now)
     }
 
+    /// The grant that our own term gives, if its last proven write is `first` or a later one: every grant, a
+    /// re-acquisition included, is a successful write.
+    fn grant_since(&self, first: Option<u64>) -> Option<Grant> {
+        let own = self.own.as_ref()?;
+        own.grant().filter(|_| {
+            own.proven()
+                .is_some_and(|proven| first.is_some_and(|first| proven.serial >= first))
+        })
+    }
+
     /// The write that renews our own term from what was last seen. Only after [`holds`](Self::holds).
     fn renewal(&mut self, now: Now, ttl: Ttl) -> Option<Lease> {
         let (own, seen) = (self.own.as_mut()?, self.seen.as_ref()?);
@@ -289,7 +308,9 @@ impl Machine {
             token, acquired_at, ..
         } = own.proven()?;
         let condition = seen.record.resource_version;
+        self.serial += 1;
         let attempt = Attempt {
+            serial: self.serial,
             renew_text,
             sent: now.at,
             sent_wall: now.wall,

@@ -345,7 +345,7 @@ fn a_holder_without_terms_releases_by_clearing_its_name() {
 fn another_streams_lease_is_a_conflict_that_names_both() {
     let mut stage = Stage::new();
     stage.put(0.0, 15.0, |l| {
-        (l.hold, l.stream) = (Hold::Held("a".into()), Some("payments".into()))
+        (l.hold, l.stream) = (Hold::Held("a".into()), Some("payments".into()));
     });
     assert_eq!(stage.reconcile(0.1), None);
     assert_eq!(stage.held(), pair("Unknown", "LeaseConflict"));
@@ -366,7 +366,7 @@ fn another_streams_lease_is_a_conflict_that_names_both() {
 fn a_lease_that_no_watch_finds_is_polled_and_said_to_be() {
     let mut stage = Stage::new();
     stage.put(0.0, 60.0, |l| {
-        (l.hold, l.labelled) = (Hold::Held("a".into()), false)
+        (l.hold, l.labelled) = (Hold::Held("a".into()), false);
     });
     assert_eq!(stage.reconcile(0.0), Some(15.0));
     let ready = stage.status.condition(READY).unwrap();
@@ -381,7 +381,7 @@ fn a_lease_that_no_watch_finds_is_polled_and_said_to_be() {
 fn an_unusable_token_is_said() {
     let mut stage = Stage::new();
     stage.put(0.0, 15.0, |l| {
-        (l.hold, l.bad_token) = (Hold::Held("a".into()), Some("18446744073709551615".into()))
+        (l.hold, l.bad_token) = (Hold::Held("a".into()), Some("18446744073709551615".into()));
     });
     stage.reconcile(0.0);
     assert_eq!(

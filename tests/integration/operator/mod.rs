@@ -93,7 +93,10 @@ impl Stage {
 
     async fn write_object(&self, name: &str, spec: ChangeStreamLeaderSpec) {
         let object = ChangeStreamLeader::new(name, spec);
-        self.objects().create(&PostParams::default(), &object).await.unwrap();
+        self.objects()
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
     }
 
     /// Changes a Lease as kubectl would.
@@ -103,7 +106,11 @@ impl Stage {
     }
 
     /// Waits until the status of an object is as it should be.
-    async fn status(&self, name: &str, fits: impl Fn(&ChangeStreamLeaderStatus) -> bool) -> ChangeStreamLeaderStatus {
+    async fn status(
+        &self,
+        name: &str,
+        fits: impl Fn(&ChangeStreamLeaderStatus) -> bool,
+    ) -> ChangeStreamLeaderStatus {
         let objects = self.objects();
         let see = || async { objects.get_opt(name).await.ok().flatten().and_then(|o| o.status) };
         let start = Instant::now();
@@ -121,7 +128,10 @@ impl Stage {
     }
 
     async fn holder_is(&self, name: &str, holder: Option<&str>) -> ChangeStreamLeaderStatus {
-        self.status(name, |s| !s.conditions.is_empty() && s.holder_identity.as_deref() == holder).await
+        self.status(name, |s| {
+            !s.conditions.is_empty() && s.holder_identity.as_deref() == holder
+        })
+        .await
     }
 }
 
@@ -145,7 +155,13 @@ async fn install_crd(client: &Client) {
     let params = PatchParams::apply("leasewarden-tests").force();
     crds.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
     let objects = Api::<ChangeStreamLeader>::all(client.clone());
-    until("the CRD is served", || async { objects.list(&kube::api::ListParams::default().limit(1)).await.ok() }).await;
+    until("the CRD is served", || async {
+        objects
+            .list(&kube::api::ListParams::default().limit(1))
+            .await
+            .ok()
+    })
+    .await;
 }
 
 /// The condition's status and reason.
@@ -171,20 +187,34 @@ struct Instance {
 impl Instance {
     fn new(config: Config, namespace: &str, id: &str) -> Self {
         Self {
-            locks: LeaseLockService::builder(config).namespace(namespace).build().unwrap(),
+            locks: LeaseLockService::builder(config)
+                .namespace(namespace)
+                .build()
+                .unwrap(),
             id: InstanceId::new(id).unwrap(),
         }
     }
 
     /// Leads; waits for as long as somebody else does.
     async fn acquire(&self, stream: &str, ttl: Duration) -> Grant {
-        let request = AcquireRequest::new(&StreamName::new(stream).unwrap(), &self.id, Ttl::new(ttl).unwrap());
+        let request = AcquireRequest::new(
+            &StreamName::new(stream).unwrap(),
+            &self.id,
+            Ttl::new(ttl).unwrap(),
+        );
         let request = request.claim(Claim::Instance);
-        until(("acquire", stream, &self.id), || async { self.locks.acquire(request.clone()).await.unwrap().granted() }).await
+        until(("acquire", stream, &self.id), || async {
+            self.locks.acquire(request.clone()).await.unwrap().granted()
+        })
+        .await
     }
 
     async fn renew(&self, stream: &str, ttl: Duration) {
-        let request = ExtendRequest::new(&StreamName::new(stream).unwrap(), &self.id, Ttl::new(ttl).unwrap());
+        let request = ExtendRequest::new(
+            &StreamName::new(stream).unwrap(),
+            &self.id,
+            Ttl::new(ttl).unwrap(),
+        );
         assert!(self.locks.extend(request).await.unwrap().is_granted());
     }
 
@@ -203,7 +233,13 @@ struct Program {
 
 impl Program {
     fn operator(kubeconfig: &Path, args: &[&str]) -> Self {
-        let mut all = vec!["operator", "--log-format", "json", "--log", "info,leasewarden=debug,kube_client=off,kube_runtime=off"];
+        let mut all = vec![
+            "operator",
+            "--log-format",
+            "json",
+            "--log",
+            "info,leasewarden=debug,kube_client=off,kube_runtime=off",
+        ];
         all.extend(args);
         Self::start(kubeconfig, &all)
     }
@@ -218,7 +254,10 @@ impl Program {
             .spawn()
             .unwrap();
         let lines = Arc::<Mutex<Vec<String>>>::default();
-        let (mut stderr, sink) = (BufReader::new(child.stderr.take().unwrap()).lines(), Arc::clone(&lines));
+        let (mut stderr, sink) = (
+            BufReader::new(child.stderr.take().unwrap()).lines(),
+            Arc::clone(&lines),
+        );
         tokio::spawn(async move {
             while let Ok(Some(line)) = stderr.next_line().await {
                 sink.lock().unwrap().push(line);
@@ -233,13 +272,26 @@ impl Program {
 
     /// Log lines as objects.
     fn events(&self) -> Vec<Value> {
-        self.lines.lock().unwrap().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        self.lines
+            .lock()
+            .unwrap()
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     async fn says(&self, text: &str) {
         let start = Instant::now();
-        while !self.events().iter().any(|e| e["message"].as_str().is_some_and(|m| m.contains(text))) {
-            assert!(start.elapsed() < LIMIT, "did not say {text:?} within {LIMIT:?}:\n{}", self.log());
+        while !self
+            .events()
+            .iter()
+            .any(|e| e["message"].as_str().is_some_and(|m| m.contains(text)))
+        {
+            assert!(
+                start.elapsed() < LIMIT,
+                "did not say {text:?} within {LIMIT:?}:\n{}",
+                self.log()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -250,11 +302,21 @@ impl Program {
 
     async fn signal(&mut self, signal: &str) -> ExitStatus {
         let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .await
+                .unwrap()
+                .success()
+        );
         self.exit().await
     }
 
     async fn exit(&mut self) -> ExitStatus {
-        tokio::time::timeout(LIMIT, self.child.wait()).await.expect("it does not end").unwrap()
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("it does not end")
+            .unwrap()
     }
 }

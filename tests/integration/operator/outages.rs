@@ -7,12 +7,19 @@ async fn it_waits_for_the_crd_and_survives_a_restart_of_the_api_server() {
     if leasewarden_controlplane::is_existing_cluster() {
         return; // Nobody's API server but ours is stopped.
     }
-    let control_plane = ControlPlane::builder().without_controller_manager().start().await.unwrap();
+    let control_plane = ControlPlane::builder()
+        .without_controller_manager()
+        .start()
+        .await
+        .unwrap();
     let client = control_plane.client().unwrap();
     let mut operator = Program::operator(control_plane.kubeconfig_path(), &[]);
     operator.says("leasewarden crd | kubectl apply").await;
     assert!(operator.is_running());
-    let (a, ttl) = (Instance::new(control_plane.kube_config(), "default", "a"), Duration::from_secs(120));
+    let (a, ttl) = (
+        Instance::new(control_plane.kube_config(), "default", "a"),
+        Duration::from_secs(120),
+    );
     a.acquire("orders", ttl).await;
 
     install_crd(&client).await;
@@ -29,7 +36,10 @@ async fn it_waits_for_the_crd_and_survives_a_restart_of_the_api_server() {
     a.release("orders").await;
     let b = Instance::new(control_plane.kube_config(), "default", "b");
     b.acquire("orders", ttl).await;
-    until("the next leader is shown", || async { holder().await.filter(|h| h == "b") }).await;
+    until("the next leader is shown", || async {
+        holder().await.filter(|h| h == "b")
+    })
+    .await;
     assert!(operator.is_running());
     assert_eq!(operator.signal("-TERM").await.code(), Some(0));
 }

@@ -11,7 +11,12 @@ async fn it_leaves_cleanly_on_sigterm_and_sigint() {
         stage.instance("a").acquire("orders", LIMIT).await;
         stage.holder_is("orders", Some("a")).await;
         let status = stage.operator().signal(signal).await;
-        assert_eq!((status.code(), status.signal()), (Some(0), None), "{signal}: {}", stage.operator().log());
+        assert_eq!(
+            (status.code(), status.signal()),
+            (Some(0), None),
+            "{signal}: {}",
+            stage.operator().log()
+        );
         stage.operator().says("the operator stopped").await;
     }
 }
@@ -21,12 +26,21 @@ async fn a_kubeconfig_that_does_not_parse_is_said_without_showing_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config");
     std::fs::write(&file, "apiVersion: v1\nusers: [{user: {token: hush-hush}\n").unwrap();
-    for args in [&["operator"][..], &["operator", "--kubeconfig", file.to_str().unwrap()]] {
+    for args in [
+        &["operator"][..],
+        &["operator", "--kubeconfig", file.to_str().unwrap()],
+    ] {
         let mut program = Program::start(&file, args);
         assert_eq!(program.exit().await.code(), Some(1));
-        until("the error", || async { (!program.log().is_empty()).then_some(()) }).await;
+        until("the error", || async {
+            (!program.log().is_empty()).then_some(())
+        })
+        .await;
         let log = program.log();
-        assert!(log.contains("failed to parse kubeconfig") && !log.contains("hush-hush"), "{log}");
+        assert!(
+            log.contains("failed to parse kubeconfig") && !log.contains("hush-hush"),
+            "{log}"
+        );
         assert_eq!(log.lines().count(), 1, "{log}");
     }
 }

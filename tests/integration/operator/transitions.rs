@@ -7,7 +7,11 @@ use super::*;
 const TTL: Duration = Duration::from_secs(60);
 
 fn past(status: &ChangeStreamLeaderStatus) -> Vec<(&str, Ended)> {
-    status.history.iter().map(|p| (p.holder_identity.as_str(), p.ended)).collect()
+    status
+        .history
+        .iter()
+        .map(|p| (p.holder_identity.as_str(), p.ended))
+        .collect()
 }
 
 #[tokio::test]
@@ -16,7 +20,10 @@ async fn a_release_a_new_leader_an_expiry_and_a_takeover_are_told_apart() {
     let (a, b) = (stage.instance("a"), stage.instance("b"));
     let first = a.acquire("orders", TTL).await;
     let held = stage.holder_is("orders", Some("a")).await;
-    assert_eq!(held.fencing_token, first.token.map(leasewarden::FencingToken::get));
+    assert_eq!(
+        held.fencing_token,
+        first.token.map(leasewarden::FencingToken::get)
+    );
     assert!(held.expiration_time.is_some() && held.acquire_time.is_some());
 
     a.release("orders").await;
@@ -48,13 +55,23 @@ async fn a_release_a_new_leader_an_expiry_and_a_takeover_are_told_apart() {
     assert_eq!(past(&stolen)[0], ("a", Ended::TakenOver));
     assert_eq!(stolen.fencing_token, None, "the token is the other's");
 
-    let lines: Vec<_> = stage.operator().events().into_iter().filter(|e| !e["reason"].is_null() && e["level"] == "INFO").collect();
+    let lines: Vec<_> = stage
+        .operator()
+        .events()
+        .into_iter()
+        .filter(|e| !e["reason"].is_null() && e["level"] == "INFO")
+        .collect();
     for line in &lines {
         for field in ["stream", "namespace", "lease", "reason"] {
             assert!(line[field].is_string(), "{line}");
         }
     }
-    assert!(lines.iter().any(|e| e["reason"] == "LeaseReleased" && e["holder"] == "a" && e["token"].is_i64()), "{lines:#?}");
+    assert!(
+        lines
+            .iter()
+            .any(|e| e["reason"] == "LeaseReleased" && e["holder"] == "a" && e["token"].is_i64()),
+        "{lines:#?}"
+    );
 }
 
 #[tokio::test]
@@ -69,8 +86,17 @@ async fn changes_too_quick_to_be_shown_are_in_the_history() {
         b.release("orders").await;
         a.acquire("orders", TTL).await;
     }
-    let status = stage.status("orders", |s| s.holder_identity.as_deref() == Some("a") && s.history.len() == 8).await;
-    let expected: Vec<_> = ["b", "a"].into_iter().cycle().take(8).map(|h| (h, Ended::Released)).collect();
+    let status = stage
+        .status("orders", |s| {
+            s.holder_identity.as_deref() == Some("a") && s.history.len() == 8
+        })
+        .await;
+    let expected: Vec<_> = ["b", "a"]
+        .into_iter()
+        .cycle()
+        .take(8)
+        .map(|h| (h, Ended::Released))
+        .collect();
     assert_eq!(past(&status), expected);
     let tokens: Vec<_> = status.history.iter().map(|p| p.fencing_token.unwrap()).collect();
     assert!(tokens.is_sorted_by(|a, b| a > b), "{tokens:?}");
@@ -79,13 +105,20 @@ async fn changes_too_quick_to_be_shown_are_in_the_history() {
 #[tokio::test]
 async fn a_wiped_holder_is_not_called_free() {
     let stage = Stage::new("wiped").await;
-    stage.instance("a").acquire("orders", Duration::from_secs(4)).await;
+    stage
+        .instance("a")
+        .acquire("orders", Duration::from_secs(4))
+        .await;
     stage.holder_is("orders", Some("a")).await;
-    stage.patch_lease("orders", json!({"spec": {"holderIdentity": null}})).await;
+    stage
+        .patch_lease("orders", json!({"spec": {"holderIdentity": null}}))
+        .await;
     let wiped = stage.holder_is("orders", None).await;
     assert_eq!(condition(&wiped, HELD), is("Unknown", "HolderWiped"));
     assert_eq!(past(&wiped), [("a", Ended::Wiped)]);
-    stage.status("orders", |s| condition(s, HELD) == is("False", "LeaseFree")).await;
+    stage
+        .status("orders", |s| condition(s, HELD) == is("False", "LeaseFree"))
+        .await;
 }
 
 #[tokio::test]
@@ -107,7 +140,11 @@ async fn a_deleted_lease_ends_a_leadership() {
     stage.write_object("orders", spec("orders")).await;
     stage.instance("a").acquire("orders", TTL).await;
     stage.holder_is("orders", Some("a")).await;
-    stage.leases().delete("orders", &kube::api::DeleteParams::default()).await.unwrap();
+    stage
+        .leases()
+        .delete("orders", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     let status = stage.holder_is("orders", None).await;
     assert_eq!(condition(&status, HELD), is("False", "LeaseNotFound"));
     assert_eq!(past(&status), [("a", Ended::Deleted)]);

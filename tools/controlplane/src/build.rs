@@ -86,7 +86,7 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
         return Err(Error::NoGo { missing, folder });
     }
     let _lock = BuildLock::take(&folder, |pid| {
-        say(&format!("waiting for another build (pid {pid})"))
+        say(&format!("waiting for another build (pid {pid})"));
     })
     .map_err(io)?;
     remove_leftovers(&folder).map_err(io)?;

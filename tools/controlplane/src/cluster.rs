@@ -147,6 +147,8 @@ impl Cluster {
             format!("--service-account-key-file={}", pki("sa.pub")),
             format!("--service-account-signing-key-file={}", pki("sa.key")),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            // Else a stop waits a minute for watches that nobody ends, the controller-manager's first of all.
+            "--shutdown-watch-termination-grace-period=5s".to_owned(),
         ];
         if self.spec.controller_manager.is_none() {
             // It waits for service accounts that nobody would create.
@@ -166,8 +168,8 @@ impl Cluster {
         let process = self.apiserver.take().ok_or(Error::NotRunning("kube-apiserver"))?;
         if kill {
             process.kill().await;
-        } else {
-            process.stop(STOP_LIMIT).await;
+        } else if !process.stop(STOP_LIMIT).await {
+            return Err(Error::NotRunning("kube-apiserver"));
         }
         Ok(())
     }
@@ -191,18 +193,15 @@ impl Cluster {
             let _ = process.signal(Signal::CONT);
         }
         let mut ended = Vec::new();
-        for mut process in [
+        let in_order = [
             self.controller_manager.take(),
             self.apiserver.take(),
             self.etcd.take(),
-        ]
-        .into_iter()
-        .flatten()
-        {
-            if process.ended().is_some() {
-                ended.push(process.name);
-            } else {
-                process.stop(STOP_LIMIT).await;
+        ];
+        for process in in_order.into_iter().flatten() {
+            let name = process.name;
+            if !process.stop(STOP_LIMIT).await {
+                ended.push(name);
             }
         }
         ended
@@ -264,6 +263,9 @@ impl Cluster {
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
+            // Else it spends its first seconds waiting for its own limits, one service account per controller.
+            "--kube-api-qps=500".to_owned(),
+            "--kube-api-burst=500".to_owned(),
             format!("--service-account-private-key-file={}", self.path("pki/sa.key")),
             format!("--root-ca-file={}", self.path(pki::AUTHORITY_CERTIFICATE)),
         ];

@@ -1,6 +1,7 @@
 //! Kubeconfigs: written for people, kubectl and tests, and turned into what kube connects with. They carry their
 //! certificates inside, so that a copy works anywhere on the machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
@@ -50,7 +51,7 @@ pub(crate) fn for_identity(url: &str, authority: &str, identity: &Identity) -> K
         clusters: vec![NamedCluster {
             name: NAME.to_owned(),
             cluster: Some(cluster),
-            other: Default::default(),
+            other: BTreeMap::default(),
         }],
         auth_infos: vec![named(auth_info(identity))],
         contexts: vec![NamedContext {
@@ -60,7 +61,7 @@ pub(crate) fn for_identity(url: &str, authority: &str, identity: &Identity) -> K
                 user: Some(NAME.to_owned()),
                 ..Context::default()
             }),
-            other: Default::default(),
+            other: BTreeMap::default(),
         }],
         current_context: Some(NAME.to_owned()),
         ..Kubeconfig::default()
@@ -103,7 +104,7 @@ fn named(auth_info: AuthInfo) -> NamedAuthInfo {
     NamedAuthInfo {
         name: NAME.to_owned(),
         auth_info: Some(auth_info),
-        other: Default::default(),
+        other: BTreeMap::default(),
     }
 }
 

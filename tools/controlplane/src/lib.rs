@@ -25,6 +25,8 @@
 //!
 //! Nothing is ever skipped. What is missing fails the test, with the ways out in the message.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod assets;
 mod blocking;
 mod build;

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -61,16 +62,21 @@ impl Process {
         }
     }
 
-    /// Asks it to end, makes it end after `patience`. Returns whether it ended by itself.
+    /// Asks it to end, makes it end after `patience`. Returns false when something else had ended it meanwhile.
     pub(crate) async fn stop(mut self, patience: Duration) -> bool {
+        if self.ended().is_some() {
+            return false;
+        }
         let _ = self.signal(Signal::TERM);
         // A paused process does not see SIGTERM before it goes on.
         let _ = self.signal(Signal::CONT);
-        if timeout(patience, self.child.wait()).await.is_ok() {
+        let Ok(status) = timeout(patience, self.child.wait()).await else {
+            self.kill().await;
             return true;
-        }
-        self.kill().await;
-        false
+        };
+        // etcd lets SIGTERM end it once it has cleaned up. A kill or a crash a moment ago is neither that nor ours.
+        let signal = status.ok().and_then(|status| status.signal());
+        signal.is_none_or(|signal| signal == Signal::TERM.as_raw())
     }
 
     /// Ends it at once, as a crash would.

@@ -50,10 +50,14 @@ struct Pipe {
 impl Supervisor {
     /// Starts a supervisor and has it start a control plane. Blocks until that is ready.
     pub(crate) fn start(spec: Spec) -> Result<(Self, Started), Error> {
-        let supervisor = Self::find()?;
+        let mut supervisor = Self::find()?;
         match supervisor.ask(&Request::Start(spec))? {
             Reply::Started(started) => Ok((supervisor, started)),
-            other => Err(unexpected(&other)),
+            other => {
+                // It has stopped what it had started, and ends by itself: nothing more to ask of it.
+                drop(supervisor.close());
+                Err(unexpected(&other))
+            }
         }
     }
 
@@ -67,8 +71,7 @@ impl Supervisor {
 
     /// Stops everything and waits until nothing is left. A second time it does nothing.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
-        let pipe = self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let result = match pipe {
+        let result = match self.close() {
             Some(mut pipe) => pipe.ask(&Request::Stop).and_then(|reply| match reply {
                 Reply::Done => Ok(()),
                 other => Err(unexpected(&other)),
@@ -84,9 +87,13 @@ impl Supervisor {
     pub(crate) fn leave(mut self) -> Result<(), Error> {
         self.order(&Request::Keep)?;
         // Neither stopped nor waited for: it is nobody's child once we end.
-        drop(self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.close());
         std::mem::forget(self);
         Ok(())
+    }
+
+    fn close(&mut self) -> Option<Pipe> {
+        self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, Error> {
@@ -138,19 +145,18 @@ impl Supervisor {
             requests: child.stdin.take()?,
             replies: BufReader::new(child.stdout.take()?),
         };
-        match pipe.reply() {
-            Ok(Reply::Hello {
-                fingerprint: FINGERPRINT,
-            }) => Some(Self {
+        if let Ok(Reply::Hello {
+            fingerprint: FINGERPRINT,
+        }) = pipe.reply()
+        {
+            return Some(Self {
                 child,
                 pipe: Mutex::new(Some(pipe)),
-            }),
-            _ => {
-                drop(pipe);
-                let _ = child.wait();
-                None
-            }
+            });
         }
+        drop(pipe);
+        let _ = child.wait();
+        None
     }
 }
 

@@ -1,5 +1,8 @@
 //! The command line: what there is to say, and which file does it.
 
+// Doc comments here are what `--help` prints.
+#![allow(clippy::doc_markdown)]
+
 mod run;
 mod up;
 

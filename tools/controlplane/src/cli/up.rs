@@ -22,13 +22,16 @@ pub(crate) fn up(keep: bool) -> Result<(), Error> {
         println!("stop it with: controlplane down {}", folder.display());
         return Ok(());
     }
-    println!("Ctrl-C stops it");
     super::runtime()?.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        // Said only now that it is true.
+        println!("Ctrl-C stops it");
         tokio::select! {
-            result = tokio::signal::ctrl_c() => result,
-            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        Ok::<_, std::io::Error>(())
     })?;
     control_plane.stop()
 }

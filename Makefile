@@ -1,0 +1,131 @@
+# Every task of this repository. Rust and Go are all that `make demo` and `make test` need; `make check` also wants
+# python3 with pip. What is built or installed once for a machine goes to ~/.cache/leasewarden (LEASEWARDEN_CACHE).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What tests, demo and crds are compiled with: one set for all of them, so that nothing is compiled twice. `examples`
+# among the targets matters: it brings the dev-dependencies' features, which tests have anyway.
+FEATURES := leasewarden/cli,leasewarden/testkit
+WORKSPACE := --locked --workspace --features $(FEATURES)
+BIN := $(or $(CARGO_TARGET_DIR),target)/debug
+CRD := crds/changestreamleaders.leasewarden.dev.yaml
+
+TOOLS := $(or $(LEASEWARDEN_CACHE),$(HOME)/.cache/leasewarden)/tools
+tool = $(shell hack/tools.sh --path $(1))
+
+# Arguments for `cargo test`, for example ARGS='--test integration takeover'.
+ARGS ?=
+
+##@ Main
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '%s\n' "" \
+	  "make test LEASEWARDEN_KUBERNETES=1.36   tests on another Kubernetes version" \
+	  "make test ARGS='--test integration'     arguments for cargo test" \
+	  "make demo KEEP=1                        leaves the demo's control plane up"
+
+.PHONY: build
+build: ## Compile the program, the tools and the examples
+	cargo build $(WORKSPACE) --bins --examples
+
+.PHONY: test
+test: ## Run all tests on a real control plane; the first time builds it (10 minutes or so)
+	cargo build $(WORKSPACE) --lib --bins --examples --tests
+	$(BIN)/controlplane run -- cargo test $(WORKSPACE) $(ARGS)
+
+.PHONY: demo
+demo: build ## See leaders elected, killed and replaced on a real API server
+	LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
+	  $(BIN)/leasewarden-demo
+
+.PHONY: controlplane
+controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use
+	cargo build $(WORKSPACE) --bins --examples
+	$(BIN)/controlplane build
+
+##@ Checks
+
+.PHONY: check
+check: fmt-check shellcheck spelling unused deny graph clippy features crds-check docs consumer package ## Run all checks, the quick ones first
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+	cargo fmt --manifest-path tests/consumer/Cargo.toml
+
+.PHONY: fmt-check
+fmt-check: ## Check the format
+	cargo fmt --all --check
+	cargo fmt --manifest-path tests/consumer/Cargo.toml --check
+
+.PHONY: clippy
+clippy: ## Lint everything that tests are built with, warnings denied
+	cargo clippy $(WORKSPACE) --all-targets -- -D warnings
+
+.PHONY: features
+features: ## Lint each feature set that people use by itself
+	hack/features.sh
+
+.PHONY: docs
+docs: ## Build the API documentation, warnings denied
+	RUSTDOCFLAGS='-D warnings' cargo doc $(WORKSPACE) --no-deps
+
+.PHONY: deny
+deny: $(TOOLS)/cargo-deny ## Check banned crates, licences and sources
+	$(call tool,cargo-deny) --locked --workspace check --hide-inclusion-graph bans licenses sources
+	$(call tool,cargo-deny) --locked --workspace --all-features check --hide-inclusion-graph licenses sources
+
+.PHONY: unused
+unused: $(TOOLS)/cargo-machete ## Find dependencies that nothing uses
+	$(call tool,cargo-machete)
+
+.PHONY: graph
+graph: ## Check that the library is lean and that the program has one TLS provider
+	hack/graph.sh
+
+.PHONY: consumer
+consumer: ## Build and run a program outside the workspace that embeds the library
+	hack/consumer.sh
+
+.PHONY: spelling
+spelling: $(TOOLS)/typos ## Check the spelling
+	$(call tool,typos)
+
+.PHONY: shellcheck
+shellcheck: $(TOOLS)/shellcheck ## Lint the shell scripts
+	$(call tool,shellcheck) .ci/run hack/*.sh
+
+.PHONY: crds-check
+crds-check: build ## Check that crds/ is what the code says
+	@diff -u $(CRD) <($(BIN)/leasewarden crd) || \
+	  { echo "$(CRD) differs from the code; run: make crds" >&2; exit 1; }
+
+.PHONY: package
+package: ## Check that the published crate has what it needs and nothing else
+	hack/package.sh
+
+##@ Making things
+
+.PHONY: crds
+crds: build ## Write crds/ from the code
+	mkdir -p crds
+	$(BIN)/leasewarden crd > $(CRD).new && mv $(CRD).new $(CRD)
+
+.PHONY: tools
+tools: $(addprefix $(TOOLS)/,cargo-deny cargo-machete typos shellcheck) ## Install what the checks need, into the cache
+
+.PHONY: clean
+clean: ## Remove what cargo has built; the cache with the control plane stays
+	cargo clean
+	rm -rf tests/consumer/target tests/consumer/Cargo.lock
+
+# Never a file of that name: the version in it is known to the script alone, and a tool that is there costs nothing.
+$(TOOLS)/%:
+	@hack/tools.sh $(@F)

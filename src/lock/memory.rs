@@ -1,4 +1,0 @@
-//! stub
-/// stub
-#[derive(Debug)]
-pub struct InMemoryLockService;
