@@ -9,8 +9,14 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "crd")]
+pub mod crd;
 pub mod lease;
 pub mod lock;
+#[cfg(feature = "operator")]
+pub mod operator;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 

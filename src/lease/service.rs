@@ -219,7 +219,7 @@ impl LockService for LeaseLockService {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             self.jobs
-                .send(Job::Release(request, Some(reply)))
+                .send(Job::Release(request, reply))
                 .map_err(|_| LockError::ShutDown)?;
             answer.await.map_err(|_| LockError::ShutDown)?
         })

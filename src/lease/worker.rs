@@ -4,7 +4,16 @@
 //! It drives the [`machine`](super::machine)s: one operation per stream at a time, each as a task of its own that nobody
 //! aborts, so a dropped future never cuts a write in half. A grant that nobody waits for any more is given back.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::{Mutex, Semaphore, mpsc, oneshot},
@@ -44,19 +53,24 @@ pub(crate) struct Settings {
 pub(crate) enum Job {
     Acquire(AcquireRequest, oneshot::Sender<Delivery>),
     Extend(ExtendRequest, oneshot::Sender<Delivery>),
-    Release(
-        ReleaseRequest,
-        Option<oneshot::Sender<Result<Released, LockError>>>,
-    ),
+    Release(ReleaseRequest, oneshot::Sender<Result<Released, LockError>>),
+    GiveBack(Forsaken),
     Read(StreamName, oneshot::Sender<Result<Option<LockRecord>, LockError>>),
     /// Finish what is under way, then end the thread.
     ShutDown(oneshot::Sender<()>),
 }
 
+/// A term that was granted to somebody who did not wait for it.
+pub(crate) struct Forsaken {
+    request: ReleaseRequest,
+    /// Set once another call was granted the same term: then it is in use, and not given back.
+    adopted: Arc<AtomicBool>,
+}
+
 /// An answer on its way to who asked. If it is never taken, and was a new grant, the grant is given back.
 pub(crate) struct Delivery {
     answer: Option<Result<Outcome, LockError>>,
-    give_back: Option<(mpsc::WeakUnboundedSender<Job>, ReleaseRequest)>,
+    give_back: Option<(mpsc::WeakUnboundedSender<Job>, Forsaken)>,
 }
 
 impl Delivery {
@@ -69,12 +83,11 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        if let Some((jobs, request)) = self.give_back.take()
+        if let Some((jobs, forsaken)) = self.give_back.take()
             && let Some(jobs) = jobs.upgrade()
         {
-            tracing::debug!(stream = %request.stream, "nobody waits for this grant any more; giving it back");
             // Fails only when the thread has ended, and then the Lease expires by itself.
-            let _ = jobs.send(Job::Release(request, None));
+            let _ = jobs.send(Job::GiveBack(forsaken));
         }
     }
 }
@@ -84,6 +97,39 @@ struct Slot {
     /// One operation that writes at a time: two would race each other for the resourceVersion.
     gate: Mutex<()>,
     used: RefCell<Moment>,
+    /// The last new term that was granted, and whether a second call was granted it too.
+    delivered: RefCell<Option<(Term, Arc<AtomicBool>)>>,
+}
+
+impl Slot {
+    /// What to do with `answer` if nobody takes it: a new term, granted or perhaps yet to be applied, is given back; one
+    /// that was granted before is in other hands too, and stays.
+    fn deliver(
+        &self,
+        answer: &Result<Outcome, LockError>,
+        before: Option<&Term>,
+        attempted: Option<&Term>,
+    ) -> Option<(Term, Arc<AtomicBool>)> {
+        let term = match answer {
+            Ok(Outcome::Granted(grant)) => &grant.term,
+            Ok(Outcome::Unknown(_)) => attempted?,
+            _ => return None,
+        };
+        if before == Some(term) {
+            if let Some((_, adopted)) = self
+                .delivered
+                .borrow()
+                .as_ref()
+                .filter(|(delivered, _)| delivered == term)
+            {
+                adopted.store(true, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let delivered = (term.clone(), Arc::new(AtomicBool::new(false)));
+        *self.delivered.borrow_mut() = Some(delivered.clone());
+        Some(delivered)
+    }
 }
 
 struct Worker {
@@ -150,19 +196,11 @@ impl Worker {
         match job {
             Job::Acquire(request, reply) => self.acquire(request, reply).await,
             Job::Extend(request, reply) => self.extend(request, reply).await,
-            Job::Release(request, reply) => {
-                let answer = match self.slot(&request.stream) {
-                    Ok(slot) => {
-                        let _gate = slot.gate.lock().await;
-                        self.drive(&slot, &mut Release::new(request)).await
-                    }
-                    Err(error) => Err(error),
-                };
-                if let Some(reply) = reply {
-                    drop(reply.send(answer));
-                } else {
-                    tracing::debug!(?answer, "gave a grant back");
-                }
+            Job::Release(request, reply) => drop(reply.send(self.release(request, None).await)),
+            Job::GiveBack(Forsaken { request, adopted }) => {
+                let stream = request.stream.clone();
+                let answer = self.release(request, Some(&adopted)).await;
+                tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
             }
             Job::Read(stream, reply) => {
                 let answer = match self.slot(&stream) {
@@ -178,10 +216,28 @@ impl Worker {
         }
     }
 
+    async fn release(
+        &self,
+        request: ReleaseRequest,
+        adopted: Option<&AtomicBool>,
+    ) -> Result<Released, LockError> {
+        let slot = self.slot(&request.stream)?;
+        let _gate = slot.gate.lock().await;
+        if adopted.is_some_and(|adopted| adopted.load(Ordering::Relaxed)) {
+            return Ok(Released::NotHeld);
+        }
+        self.drive(&slot, &mut Release::new(request)).await
+    }
+
     async fn acquire(self: &Rc<Self>, request: AcquireRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => return deliver(reply, Err(error), None),
+            Err(error) => {
+                return drop(reply.send(Delivery {
+                    answer: Some(Err(error)),
+                    give_back: None,
+                }));
+            }
         };
         let _gate = slot.gate.lock().await;
         if reply.is_closed() {
@@ -199,41 +255,43 @@ impl Worker {
             }
         }
         let release = ReleaseRequest::new(&request.stream, &request.instance);
-        let give_back = self.give_back(&answer, before.as_ref(), operation.term(), release);
-        deliver(reply, answer, give_back);
+        let delivered = slot.deliver(&answer, before.as_ref(), Some(operation.term()));
+        self.deliver(reply, answer, delivered, release);
     }
 
     async fn extend(self: &Rc<Self>, request: ExtendRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => return deliver(reply, Err(error), None),
+            Err(error) => {
+                return drop(reply.send(Delivery {
+                    answer: Some(Err(error)),
+                    give_back: None,
+                }));
+            }
         };
         let _gate = slot.gate.lock().await;
         let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let release = ReleaseRequest::new(&request.stream, &request.instance);
         let mut operation = Extend::new(request);
         let answer = self.drive(&slot, &mut operation).await;
-        let give_back = operation
-            .new_term()
-            .and_then(|term| self.give_back(&answer, before.as_ref(), term, release));
-        deliver(reply, answer, give_back);
+        let delivered = slot.deliver(&answer, before.as_ref(), operation.new_term());
+        self.deliver(reply, answer, delivered, release);
     }
 
-    /// What gives `answer` back if nobody takes it: a new term, granted or perhaps yet to be applied.
-    fn give_back(
+    fn deliver(
         &self,
-        answer: &Result<Outcome, LockError>,
-        before: Option<&Term>,
-        attempted: &Term,
+        reply: oneshot::Sender<Delivery>,
+        answer: Result<Outcome, LockError>,
+        delivered: Option<(Term, Arc<AtomicBool>)>,
         release: ReleaseRequest,
-    ) -> Option<(mpsc::WeakUnboundedSender<Job>, ReleaseRequest)> {
-        let term = match answer {
-            Ok(Outcome::Granted(grant)) => &grant.term,
-            Ok(Outcome::Unknown(_)) => attempted,
-            _ => return None,
-        };
-        // A term that was granted before is in other hands.
-        (before != Some(term)).then(|| (self.jobs.clone(), release.claim(Claim::Term(term.clone()))))
+    ) {
+        let give_back = delivered.map(|(term, adopted)| {
+            let request = release.claim(Claim::Term(term));
+            (self.jobs.clone(), Forsaken { request, adopted })
+        });
+        let answer = Some(answer);
+        // If nobody waits, the delivery comes back, and its drop gives the grant back.
+        drop(reply.send(Delivery { answer, give_back }));
     }
 
     async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
@@ -274,6 +332,7 @@ impl Worker {
                 machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
                 gate: Mutex::new(()),
                 used: RefCell::new(now),
+                delivered: RefCell::default(),
             })
         });
         *slot.used.borrow_mut() = now;
@@ -372,23 +431,11 @@ impl Worker {
     }
 }
 
-fn deliver(
-    reply: oneshot::Sender<Delivery>,
-    answer: Result<Outcome, LockError>,
-    give_back: Option<(mpsc::WeakUnboundedSender<Job>, ReleaseRequest)>,
-) {
-    // If nobody waits, the delivery comes back, and its drop gives the grant back.
-    drop(reply.send(Delivery {
-        answer: Some(answer),
-        give_back,
-    }));
-}
-
 /// Forgets the longest unused tenth of what may be forgotten.
 fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
     let mut idle: Vec<(Moment, String)> = slots
         .iter()
-        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && !slot.machine.borrow_mut().has_live_term(now))
+        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
         .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
         .collect();
     idle.sort();

@@ -320,3 +320,21 @@ async fn a_grant_that_nobody_waits_for_is_given_back() {
     }
     crate::support::granted_at_last(&b, "orders", "b", secs(15)).await;
 }
+
+#[tokio::test]
+async fn giving_a_forsaken_grant_back_does_not_take_it_from_who_asked_again() {
+    let world = World::new("adopted").await;
+    let locks = world.locks();
+    let (name, id) = (stream("orders"), instance("a"));
+    for millis in 0..20 {
+        // Dropped at some point of its way: before it is sent, between its requests, or with its answer at the door.
+        let asked = locks.acquire(leasewarden::AcquireRequest::new(&name, &id, secs(600)));
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(millis), asked).await;
+        let grant = granted(&locks, "orders", "a", secs(600)).await;
+        // A request that was sent after any giving back has been answered after it.
+        let request = ExtendRequest::new(&name, &id, secs(600)).claim(Claim::Term(grant.term.clone()));
+        let extended = locks.extend(request).await.unwrap();
+        assert!(extended.is_granted(), "{extended:?}");
+        assert!(locks.try_release(&name, &id).await);
+    }
+}

@@ -18,3 +18,5 @@ mod lease_foreign;
 mod lease_input;
 mod lease_lock;
 mod lease_permissions;
+#[cfg(feature = "cli")]
+mod operator;

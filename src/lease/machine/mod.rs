@@ -139,11 +139,14 @@ impl Machine {
         format!("Lease {}/{}", self.namespace, self.name)
     }
 
-    /// Whether forgetting this machine forgets a term of ours that may still be valid or applied.
-    pub(crate) fn has_live_term(&mut self, now: Moment) -> bool {
-        self.own
+    /// Whether forgetting what this machine knows grants nothing early: no term of ours may be valid or yet applied, and
+    /// no deleted Lease's holder may still act.
+    pub(crate) fn may_be_forgotten(&mut self, now: Moment) -> bool {
+        let live = self
+            .own
             .as_mut()
-            .is_some_and(|own| own.is_unsettled() || own.is_valid(now))
+            .is_some_and(|own| own.is_unsettled() || own.is_valid(now));
+        !live && self.ghost.as_ref().is_none_or(|ghost| now >= ghost.until)
     }
 
     /// The term of ours that is valid now.

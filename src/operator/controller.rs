@@ -1,0 +1,260 @@
+//! The loop: what the watches report is queued, and looked at one key at a time, many keys side by side.
+//!
+//! A key is queued at most once and never worked on twice at the same time. It comes back when something happens to it,
+//! when an expiry or a refresh is due, or, after an error, later and later.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
+use jiff::Timestamp;
+use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{
+    api::{ApiError, Server},
+    index::{Index, Key, Snapshot, Step},
+    reconcile::reconcile,
+    view::LeaseView,
+};
+use crate::crd::ChangeStreamLeader;
+
+/// How many keys are worked on side by side: enough that a slow request holds up nobody, few enough for one API server.
+const SIDE_BY_SIDE: usize = 16;
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(15);
+/// How long a watch may lag behind a read before the read is believed without it.
+const LAG_MAX: Duration = Duration::from_secs(2);
+/// How often the same error is said.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+
+/// What watches and reconciler share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    state: Arc<Mutex<State>>,
+    queue: mpsc::UnboundedSender<ScheduleRequest<Key>>,
+    pub(crate) server: Server,
+    pub(crate) discovery: bool,
+}
+
+#[derive(Default)]
+struct State {
+    index: Index,
+    /// The namespaces whose lists are complete; empty text is all of them. Before that, absence means nothing.
+    leases_listed: HashSet<String>,
+    objects_listed: HashSet<String>,
+    /// Since when a key waits for the watch to show what a read has shown.
+    lagging: HashMap<Key, Instant>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        server: Server,
+        discovery: bool,
+    ) -> (Self, mpsc::UnboundedReceiver<ScheduleRequest<Key>>) {
+        let (queue, requests) = mpsc::unbounded_channel();
+        let state = Arc::default();
+        (
+            Self {
+                state,
+                queue,
+                server,
+                discovery,
+            },
+            requests,
+        )
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time on the API server.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.server.clock.now()
+    }
+
+    pub(crate) fn told(&self, server: Timestamp) {
+        self.server.clock.told(server);
+    }
+
+    /// Looks at a key soon.
+    pub(crate) fn wake(&self, key: Key) {
+        self.after(key, Duration::ZERO);
+    }
+
+    fn after(&self, key: Key, pause: Duration) {
+        // A TTL of 68 years is no instant; a day later is early enough to look again.
+        let run_at = Instant::now() + pause.min(Duration::from_secs(24 * 3600));
+        // The receiver is gone only when the operator stops.
+        let _ = self.queue.send(ScheduleRequest { message: key, run_at });
+    }
+
+    pub(crate) fn see_lease(&self, view: LeaseView, followed: bool) -> Key {
+        self.state().index.lease(view, followed)
+    }
+
+    pub(crate) fn lose_lease(&self, key: &Key) {
+        self.state().index.lease_out_of_sight(key);
+    }
+
+    pub(crate) fn see_object(&self, key: Key, object: ChangeStreamLeader) {
+        self.state().index.object(key, object);
+    }
+
+    pub(crate) fn lose_object(&self, namespace: &str, name: &str) -> Option<Key> {
+        self.state().index.remove_object(namespace, name)
+    }
+
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<ChangeStreamLeader>> {
+        self.state().index.named(namespace, name)
+    }
+
+    pub(crate) fn snapshot(&self, key: &Key) -> Snapshot {
+        self.state().index.snapshot(key)
+    }
+
+    pub(crate) fn written(&self, key: &Key, steps: &[Step]) {
+        self.state().index.written(key, steps);
+    }
+
+    /// A list of Leases is complete.
+    pub(crate) fn leases_listed(&self, namespace: Option<&str>, listed: &HashSet<Key>) {
+        let mut state = self.state();
+        state.index.leases_listed(namespace, listed);
+        state
+            .leases_listed
+            .insert(namespace.unwrap_or_default().to_owned());
+        drop(state);
+        self.wake_all();
+    }
+
+    /// A list of objects is complete.
+    pub(crate) fn objects_listed(&self, namespace: Option<&str>, listed: &HashSet<(String, String)>) {
+        let mut state = self.state();
+        let gone = state.index.objects_listed(namespace, listed);
+        state
+            .objects_listed
+            .insert(namespace.unwrap_or_default().to_owned());
+        drop(state);
+        for key in gone {
+            self.wake(key);
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        let keys = self.state().index.keys();
+        for key in keys {
+            self.wake(key);
+        }
+    }
+
+    /// Whether both lists are complete where this key is.
+    pub(crate) fn is_ready(&self, key: &Key) -> bool {
+        let state = self.state();
+        let has = |set: &HashSet<String>| set.contains("") || set.contains(&key.namespace);
+        has(&state.leases_listed) && has(&state.objects_listed)
+    }
+
+    /// Whether to wait (on) for the watch to deliver what a read has shown.
+    pub(crate) fn wait_for_watch(&self, key: &Key) -> bool {
+        let since = *self
+            .state()
+            .lagging
+            .entry(key.clone())
+            .or_insert_with(Instant::now);
+        since.elapsed() < LAG_MAX
+    }
+
+    pub(crate) fn caught_up(&self, key: &Key) {
+        self.state().lagging.remove(key);
+    }
+
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        self.state().index.sizes()
+    }
+}
+
+/// Works until `stop`, and then finishes what it is writing.
+pub(crate) async fn work(
+    shared: Shared,
+    mut requests: mpsc::UnboundedReceiver<ScheduleRequest<Key>>,
+    stop: impl Future<Output = ()>,
+) {
+    let requests = stream::poll_fn(move |cx| requests.poll_recv(cx));
+    let mut queue = pin!(scheduler(requests));
+    let mut stop = pin!(stop);
+    let mut running = FuturesUnordered::new();
+    let mut busy: HashSet<Key> = HashSet::new();
+    let mut retries = Retries::default();
+    loop {
+        let room = running.len() < SIDE_BY_SIDE;
+        let next = poll_fn(|cx| {
+            if room {
+                queue
+                    .as_mut()
+                    .hold_unless(|key| !busy.contains(key))
+                    .poll_next_unpin(cx)
+            } else {
+                std::task::Poll::Pending
+            }
+        });
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some((key, result)) = running.next(), if !running.is_empty() => {
+                busy.remove(&key);
+                if let Some(pause) = retries.after(&key, result) {
+                    shared.after(key, pause);
+                }
+            }
+            Some(key) = next => {
+                busy.insert(key.clone());
+                let shared = shared.clone();
+                running.push(async move {
+                    let result = reconcile(&shared, &key).await;
+                    (key, result)
+                });
+            }
+        }
+    }
+    // Every request has a time-out, so this ends.
+    while running.next().await.is_some() {}
+}
+
+/// How often each key failed in a row, and what was said of it.
+#[derive(Default)]
+struct Retries {
+    failed: HashMap<Key, u32>,
+    said: HashMap<String, Instant>,
+}
+
+impl Retries {
+    fn after(&mut self, key: &Key, result: Result<Option<Duration>, ApiError>) -> Option<Duration> {
+        let error = match result {
+            Ok(again) => {
+                self.failed.remove(key);
+                return again;
+            }
+            Err(error) => error,
+        };
+        let text = error.to_string();
+        self.said.retain(|_, at| at.elapsed() < SAY_AGAIN);
+        if let Entry::Vacant(unsaid) = self.said.entry(text) {
+            tracing::warn!(namespace = key.namespace, lease = key.lease, "{}", unsaid.key());
+            unsaid.insert(Instant::now());
+        }
+        let times = self.failed.entry(key.clone()).or_default();
+        *times = times.saturating_add(1);
+        Some((FIRST_RETRY * 2_u32.saturating_pow((*times - 1).min(10))).min(LAST_RETRY))
+    }
+}

@@ -1,0 +1,383 @@
+//! From a Lease to a status: what it says, whether it is worth a write, and when to look again. Pure.
+//!
+//! A status is written on every transition. In between it is written only when the `expirationTime` that is stored is
+//! about to lapse while the Lease is being renewed, which is about once per two thirds of the TTL: `expirationTime` is
+//! a lower bound that lies in the future for a live leader. An expiry and a deletion are believed only after the Lease
+//! was read once more.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    conditions::{self, Saying},
+    history::{end, how_it_ended, whole},
+    view::{Hold, LeaseView, is_older},
+};
+use crate::crd::{ChangeStreamLeaderStatus, Ended, PastLeader, StatusPolicy};
+
+/// Below this TTL `expirationTime` is left out: the server's times are whole seconds, and a status that is written
+/// every second is a heartbeat.
+const SHORTEST_SHOWN_TTL: Duration = Duration::from_secs(3);
+/// How often a Lease is read that no watch finds.
+const POLL: Duration = Duration::from_secs(15);
+/// How often a Lease is looked for that does not exist: other tools may create it without our labels.
+const LOOK_FOR: Duration = Duration::from_secs(60);
+
+/// What is asked for: the facts of one `ChangeStreamLeader`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) stream: &'a str,
+    pub(crate) lease: &'a str,
+    pub(crate) generation: Option<i64>,
+    pub(crate) policy: StatusPolicy,
+}
+
+/// What is known of the Lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sight<'a> {
+    /// The Lease; `None` when there is none.
+    pub(crate) lease: Option<&'a LeaseView>,
+    /// What it looked like right before, if the watch has seen every change since.
+    pub(crate) before: Option<&'a LeaseView>,
+    /// Whether this comes from a read that was made just now to make sure.
+    pub(crate) fresh: bool,
+    /// The time on the API server's clock; never ahead of it.
+    pub(crate) now: Timestamp,
+}
+
+/// Why a status is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteReason {
+    /// The leadership changed, or what is said about it.
+    Transition,
+    /// The object's spec changed.
+    Generation,
+    /// The stored `expirationTime` is about to lapse.
+    Refresh,
+}
+
+/// The decision.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Projection {
+    /// The status to write; the previous one when there is nothing to write.
+    pub(crate) status: ChangeStreamLeaderStatus,
+    /// Why to write it, if at all.
+    pub(crate) write: Option<WriteReason>,
+    /// When to look again, unless something happens before.
+    pub(crate) requeue_after: Option<Duration>,
+    /// Read the Lease and ask again: what would be said must not rest on a cache.
+    pub(crate) read_first: bool,
+}
+
+/// Decides. See the module.
+pub(crate) fn project(
+    subject: Subject<'_>,
+    previous: &ChangeStreamLeaderStatus,
+    sight: Sight<'_>,
+) -> Projection {
+    let keep = |read_first| Projection {
+        status: previous.clone(),
+        write: None,
+        requeue_after: None,
+        read_first,
+    };
+    if previous_is_newer(previous, sight.lease) {
+        return keep(false);
+    }
+    let expired_from = sight.lease.and_then(LeaseView::expired_from);
+    let expired = expired_from.is_some_and(|from| from <= sight.now);
+    if !sight.fresh && (sight.lease.is_none() || (expired && !shows_the_end(previous, sight.lease))) {
+        return keep(true);
+    }
+
+    let mut status = previous.clone();
+    status.observed_generation = subject.generation;
+    status.lease_name = Some(subject.lease.to_owned());
+    let Some(lease) = sight.lease else {
+        missing(&mut status, subject, sight.now);
+        let mut decision = decide(previous, status, None, None, sight.now);
+        decision.requeue_after = Some(LOOK_FOR);
+        return decision;
+    };
+    status.lease_uid = Some(lease.uid.clone());
+    status.lease_resource_version = Some(lease.resource_version.clone());
+    if let Some(other) = lease.stream.as_deref().filter(|s| *s != subject.stream) {
+        conflict(&mut status, subject, other, sight.now);
+        return decide(previous, status, None, None, sight.now);
+    }
+
+    let (held, at) = show(&mut status, previous, lease, sight, expired);
+    let shown = subject.policy == StatusPolicy::Full && lease.labelled;
+    status.expiration_time = (shown && status.holder_identity.is_some())
+        .then(|| expiration(lease))
+        .flatten();
+    conditions::set(
+        &mut status,
+        subject.generation,
+        ready(subject, lease),
+        held,
+        at,
+        sight.now,
+    );
+
+    let mut decision = decide(
+        previous,
+        status,
+        Some(lease),
+        expired_from.filter(|_| !expired),
+        sight.now,
+    );
+    if !lease.labelled {
+        decision.requeue_after = Some(decision.requeue_after.map_or(POLL, |after| after.min(POLL)));
+    }
+    decision
+}
+
+/// Fills in the holder, and moves one that is over into the history. Answers what `Held` says, and since when.
+fn show(
+    status: &mut ChangeStreamLeaderStatus,
+    previous: &ChangeStreamLeaderStatus,
+    lease: &LeaseView,
+    sight: Sight<'_>,
+    expired: bool,
+) -> (Saying, Timestamp) {
+    status.lease_duration_seconds = lease.duration_seconds;
+    status.lease_transitions = lease.transitions;
+    let written = lease.renewed_at();
+    let same = matches!(&lease.hold, Hold::Held(holder) if Some(holder) == previous.holder_identity.as_ref())
+        && previous.fencing_token == lease.token
+        && previous.lease_transitions == lease.transitions
+        && previous.lease_uid.as_ref() == Some(&lease.uid);
+    if !same && status.holder_identity.is_some() {
+        let (ended, to) = how_it_ended(previous, sight.before, lease);
+        end(status, ended, to);
+    }
+    match &lease.hold {
+        Hold::Held(holder) if expired => {
+            let to = lease
+                .ttl
+                .and_then(|ttl| written.checked_add(ttl).ok())
+                .unwrap_or(written);
+            if !same && !shows_the_end(previous, Some(lease)) {
+                hold(status, holder, lease, sight.before.is_some());
+            }
+            end(status, Ended::Expired, Some(to));
+            let says =
+                "Nobody leads: the last leader did not renew in time. Any instance that asks can take over.";
+            (Saying::new("False", "LeaseExpired", says), to)
+        }
+        Hold::Held(holder) => {
+            if !same {
+                hold(status, holder, lease, sight.before.is_some());
+            }
+            let since = status.acquire_time.as_ref().map_or(written, |t| t.0);
+            (
+                Saying::new("True", "LeaseHeld", "An instance leads and renews in time."),
+                since,
+            )
+        }
+        Hold::Wiped(_) if !expired => {
+            let says = "Somebody else cleared the holder. The instance that led may act until its TTL has passed, and \
+                        the others wait for that.";
+            (Saying::new("Unknown", "HolderWiped", says), lease.changed_at())
+        }
+        Hold::Released(_) => {
+            let says = "Nobody leads: the last leader released the lock. Any instance that asks gets it.";
+            (Saying::new("False", "LeaseReleased", says), lease.changed_at())
+        }
+        Hold::Wiped(_) | Hold::Free => (
+            Saying::new(
+                "False",
+                "LeaseFree",
+                "Nobody leads. Any instance that asks gets the lock.",
+            ),
+            lease.changed_at(),
+        ),
+    }
+}
+
+fn hold(status: &mut ChangeStreamLeaderStatus, holder: &str, lease: &LeaseView, seen: bool) {
+    let written = lease.renewed_at();
+    // The acquiring write tells the server's time of it: seen as it happened, or before the first renewal. Later only the
+    // holder's word is left, and that is later neither than the last renewal nor earlier than the end of the one before.
+    let told = lease
+        .acquire_time
+        .filter(|acquired| !seen && lease.renew_time.is_some_and(|renewed| renewed > *acquired));
+    let acquired = told.map_or(written, |acquired| acquired.min(written));
+    let ended = status
+        .history
+        .first()
+        .and_then(|past| past.to.as_ref())
+        .map(|t| t.0);
+    let acquired = ended.map_or(acquired, |ended| acquired.max(ended.min(written)));
+    status.holder_identity = Some(holder.to_owned());
+    status.acquire_time = Some(whole(acquired));
+    status.fencing_token = lease.token;
+}
+
+fn ready(subject: Subject<'_>, lease: &LeaseView) -> Saying {
+    if !lease.labelled {
+        return Saying::new(
+            "False",
+            "LeaseNotLabelled",
+            format!(
+                "Lease {} lacks the labels app.kubernetes.io/managed-by=leasewarden and \
+                 app.kubernetes.io/component=stream-lock, so changes are seen late. An instance that acquires the lock adds \
+                 them; or: kubectl label lease {} app.kubernetes.io/managed-by=leasewarden \
+                 app.kubernetes.io/component=stream-lock",
+                subject.lease, subject.lease
+            ),
+        );
+    }
+    if let Some(token) = &lease.bad_token {
+        return Saying::new(
+            "False",
+            "FencingTokenUnusable",
+            format!(
+                "The annotation leasewarden.dev/fencing-token of Lease {} is {token:?}. No instance can acquire the lock until \
+                 it is a number below 9223372036854775807 that is at least the highest token in the stream's store.",
+                subject.lease
+            ),
+        );
+    }
+    Saying::up_to_date()
+}
+
+fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, now: Timestamp) {
+    end(status, Ended::Deleted, Some(now));
+    (status.lease_duration_seconds, status.lease_transitions) = (None, None);
+    let says = format!(
+        "Nobody leads: there is no Lease {}. The first instance that asks for stream {:?} creates it.",
+        subject.lease, subject.stream
+    );
+    let held = Saying::new("False", NOT_FOUND, says);
+    let ready = Saying::new("True", "UpToDate", "The status shows that there is no Lease.");
+    conditions::set(status, subject.generation, ready, held, now, now);
+}
+
+const NOT_FOUND: &str = "LeaseNotFound";
+
+fn conflict(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, other: &str, now: Timestamp) {
+    end(status, Ended::Unknown, None);
+    (status.lease_duration_seconds, status.lease_transitions) = (None, None);
+    let other: String = other.chars().take(200).collect();
+    let says = format!(
+        "Lease {} locks stream {other:?}, not {:?}. Correct spec.leaseName or spec.streamName by creating this object again.",
+        subject.lease, subject.stream
+    );
+    let ready = Saying::new("False", "LeaseConflict", says.clone());
+    conditions::set(
+        status,
+        subject.generation,
+        ready,
+        Saying::new("Unknown", "LeaseConflict", says),
+        now,
+        now,
+    );
+}
+
+/// A status never goes back: not to an older version of the same Lease, and not to a Lease that was seen gone.
+fn previous_is_newer(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseView>) -> bool {
+    let (Some(lease), Some(version)) = (lease, previous.lease_resource_version.as_deref()) else {
+        return false;
+    };
+    let gone = previous
+        .condition(crate::crd::HELD)
+        .is_some_and(|c| c.reason == NOT_FOUND);
+    previous.lease_uid.as_ref() == Some(&lease.uid) && (gone || is_older(&lease.resource_version, version))
+}
+
+/// Whether the previous status already says that this leadership has expired.
+fn shows_the_end(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseView>) -> bool {
+    let (
+        Some(lease),
+        Some(PastLeader {
+            holder_identity,
+            fencing_token,
+            to,
+            ended,
+            ..
+        }),
+    ) = (lease, previous.history.first())
+    else {
+        return false;
+    };
+    let expired = lease
+        .ttl
+        .and_then(|ttl| lease.renewed_at().checked_add(ttl).ok())
+        .map(whole);
+    *ended == Ended::Expired
+        && matches!(&lease.hold, Hold::Held(holder) if holder == holder_identity)
+        && *fencing_token == lease.token
+        && (*to == expired || lease.written_at.is_none())
+        && previous.lease_uid.as_ref() == Some(&lease.uid)
+}
+
+fn expiration(lease: &LeaseView) -> Option<Time> {
+    let ttl = lease.ttl.filter(|ttl| *ttl >= SHORTEST_SHOWN_TTL)?;
+    lease.renewed_at().checked_add(ttl).ok().map(whole)
+}
+
+/// What is left of the status when everything is taken out that moves without a transition.
+fn facts(status: &ChangeStreamLeaderStatus) -> ChangeStreamLeaderStatus {
+    let mut facts = status.clone();
+    (
+        facts.observed_generation,
+        facts.lease_resource_version,
+        facts.expiration_time,
+    ) = (None, None, None);
+    facts
+        .conditions
+        .iter_mut()
+        .for_each(|c| c.observed_generation = None);
+    facts
+}
+
+fn decide(
+    previous: &ChangeStreamLeaderStatus,
+    status: ChangeStreamLeaderStatus,
+    lease: Option<&LeaseView>,
+    expires: Option<Timestamp>,
+    now: Timestamp,
+) -> Projection {
+    let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+    let mut requeue_after = expires
+        .filter(|_| lease.is_some_and(|l| matches!(l.hold, Hold::Held(_) | Hold::Wiped(_))))
+        .map(until);
+    let write = if facts(&status) != facts(previous) {
+        Some(WriteReason::Transition)
+    } else if status.observed_generation != previous.observed_generation {
+        Some(WriteReason::Generation)
+    } else {
+        match (&status.expiration_time, &previous.expiration_time) {
+            (new, old) if new == old => None,
+            (Some(new), Some(old)) if new.0 > old.0 => {
+                let ttl = lease.and_then(|l| l.ttl).unwrap_or_default();
+                let left = until(old.0);
+                // A renewal in the last third is worth a write; without one, the last sixth is the time for it. The
+                // added second is what the server's times are rounded by.
+                if left <= ttl / 3 + Duration::from_secs(1) {
+                    Some(WriteReason::Refresh)
+                } else {
+                    let lead = (ttl / 6).max(Duration::from_millis(1500));
+                    let refresh = left.saturating_sub(lead);
+                    requeue_after = Some(requeue_after.map_or(refresh, |after| after.min(refresh)));
+                    None
+                }
+            }
+            _ => Some(WriteReason::Refresh),
+        }
+    };
+    let status = if write.is_some() { status } else { previous.clone() };
+    Projection {
+        status,
+        write,
+        requeue_after,
+        read_first: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Starting and stopping the operator.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use kube::{Client, Config};
+use tokio::task::JoinSet;
+
+use super::{
+    api::Server,
+    clock::ServerClock,
+    controller::{Shared, work},
+    watch,
+};
+use crate::lock::SystemClock;
+
+/// How long a connection to the API server may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection may be silent: longer than a watch lasts.
+const SILENCE: Duration = Duration::from_secs(75);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+
+/// The operator, to be run.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    config: Config,
+    namespaces: Vec<String>,
+    discovery: bool,
+}
+
+/// Why the operator could not be started. Once started it stays up, whatever the API server says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperatorError {
+    /// The configuration makes no client: a certificate that cannot be read, say.
+    #[error("no client can be made from this configuration: {0}")]
+    Client(#[source] kube::Error),
+}
+
+impl Operator {
+    /// An operator for all namespaces that creates an object for every Lease it finds.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            namespaces: Vec::new(),
+            discovery: true,
+        }
+    }
+
+    /// Only these namespaces; all of them when empty. Then no cluster-wide permission is needed.
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
+        self.namespaces = namespaces.into_iter().collect();
+        self.namespaces.sort();
+        self.namespaces.dedup();
+        self
+    }
+
+    /// Whether to create an object for every Lease that has none.
+    #[must_use]
+    pub fn discovery(mut self, discovery: bool) -> Self {
+        self.discovery = discovery;
+        self
+    }
+
+    /// Runs until `stop` is ready, and then until what it is writing is written (at most some ten seconds).
+    ///
+    /// Cancellation: dropping the future stops it at once; a write in flight may or may not be applied, which the next
+    /// operator sees.
+    ///
+    /// # Errors
+    /// [`OperatorError`], before anything was started.
+    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), OperatorError> {
+        // kube's own retries would hold a write back for a minute; the queue does it better.
+        self.config.default_retry = false;
+        self.config.connect_timeout = Some(CONNECT);
+        // A list that is accepted and never answered would otherwise be waited for until the end of time.
+        self.config.read_timeout = Some(SILENCE);
+        self.config.reset_reader_on_write = true;
+        let url = self.config.cluster_url.to_string();
+        let client = Client::try_from(self.config).map_err(OperatorError::Client)?;
+        let server = Server::new(client.clone(), ServerClock::new(Arc::new(SystemClock)));
+        let mut stop = pin!(stop);
+
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            () = find(&server, &url) => {}
+        }
+        let (shared, requests) = Shared::new(server, self.discovery);
+        let scopes: Vec<Option<String>> = match self.namespaces.as_slice() {
+            [] => vec![None],
+            some => some.iter().cloned().map(Some).collect(),
+        };
+        // Dropped, and with it the watches stopped, when this returns.
+        let mut watches = JoinSet::new();
+        for scope in scopes {
+            watches.spawn(watch::leases(client.clone(), scope.clone(), shared.clone()));
+            watches.spawn(watch::objects(client.clone(), scope, shared.clone()));
+        }
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            server = url,
+            namespaces = ?self.namespaces,
+            discovery = self.discovery,
+            "the operator runs"
+        );
+        work(shared.clone(), requests, &mut stop).await;
+        let (leases, objects) = shared.sizes();
+        tracing::info!(leases, objects, "the operator stopped");
+        Ok(())
+    }
+}
+
+/// Waits until the API server answers, and learns its time.
+async fn find(server: &Server, url: &str) {
+    let mut said: Option<tokio::time::Instant> = None;
+    while let Err(error) = server.ask_the_time().await {
+        if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+            tracing::warn!(server = url, "{error}");
+            said = Some(tokio::time::Instant::now());
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! Which objects there are, and what they say of Leases that are missing, unlabelled or another stream's.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ListParams};
+use leasewarden::crd::{HELD, READY};
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_lease_that_is_found_gets_an_object_that_belongs_to_it() {
+    let stage = Stage::new("discovery").await;
+    let grant = stage.instance("host-1:shop:8080").acquire("Orders/EU", TTL).await;
+    let lease = until("the Lease", || async {
+        stage
+            .leases()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .into_iter()
+            .next()
+    })
+    .await;
+    let name = lease.metadata.name.clone().unwrap();
+    let status = stage.holder_is(&name, Some("host-1:shop:8080")).await;
+    assert_eq!(
+        status.fencing_token,
+        grant.token.map(leasewarden::FencingToken::get)
+    );
+    assert_eq!(status.lease_duration_seconds, Some(60));
+    assert_eq!(condition(&status, HELD), is("True", "LeaseHeld"));
+    assert_eq!(condition(&status, READY), is("True", "UpToDate"));
+
+    let object = stage.objects().get(&name).await.unwrap();
+    assert_eq!(object.spec.stream_name, "Orders/EU");
+    let OwnerReference { kind, uid, .. } = &object.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!(
+        (kind.as_str(), uid),
+        ("Lease", lease.metadata.uid.as_ref().unwrap())
+    );
+    let by_holder = ListParams::default().fields("status.holderIdentity=host-1:shop:8080");
+    assert_eq!(stage.objects().list(&by_holder).await.unwrap().items.len(), 1);
+
+    // It goes with the Lease.
+    stage
+        .leases()
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
+    until("the object goes with its Lease", || async {
+        stage
+            .objects()
+            .get_opt(&name)
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_object_can_be_there_before_its_lease() {
+    let stage = Stage::new("before").await;
+    stage.write_object("orders", spec("orders")).await;
+    let status = stage.status("orders", |s| !s.conditions.is_empty()).await;
+    assert_eq!(condition(&status, HELD), is("False", "LeaseNotFound"));
+    // So that `helm --wait` never hangs.
+    assert_eq!(condition(&status, READY), is("True", "UpToDate"));
+    assert_eq!(status.lease_name.as_deref(), Some("orders"));
+
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders", Some("a")).await;
+    assert_eq!(
+        stage
+            .objects()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn an_object_written_by_hand_wins() {
+    let stage = Stage::new("by-hand").await;
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders", Some("a")).await;
+    stage.write_object("my-orders", spec("orders")).await;
+    stage.holder_is("my-orders", Some("a")).await;
+    until("the discovered one is taken away", || async {
+        stage
+            .objects()
+            .get_opt("orders")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    // And comes back when the other is deleted.
+    stage
+        .objects()
+        .delete("my-orders", &DeleteParams::default())
+        .await
+        .unwrap();
+    stage.holder_is("orders", Some("a")).await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_hides_no_stream() {
+    let stage = Stage::new("taken").await;
+    stage.write_object("orders", spec("payments")).await;
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders.discovered", Some("a")).await;
+    stage.holder_is("orders", None).await;
+}
+
+#[tokio::test]
+async fn another_streams_lease_is_a_conflict() {
+    let stage = Stage::new("conflict").await;
+    stage.instance("a").acquire("payments", TTL).await;
+    let mut spec = spec("orders");
+    spec.lease_name = Some("payments".into());
+    stage.write_object("orders", spec).await;
+    let status = stage.status("orders", |s| !s.conditions.is_empty()).await;
+    assert_eq!(condition(&status, READY), is("False", "LeaseConflict"));
+    assert_eq!(condition(&status, HELD), is("Unknown", "LeaseConflict"));
+    let message = &status.condition(READY).unwrap().message;
+    assert!(
+        message.contains("\"payments\"") && message.contains("\"orders\""),
+        "{message}"
+    );
+    assert_eq!(status.holder_identity, None);
+    // It hides nothing: the stream whose Lease that is keeps its own object.
+    let payments = stage.holder_is("payments", Some("a")).await;
+    assert_eq!(condition(&payments, READY), is("True", "UpToDate"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        stage
+            .objects()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
+}
+
+#[tokio::test]
+async fn a_lease_without_our_labels_is_read_and_said_to_be() {
+    let stage = Stage::new("unlabelled").await;
+    let lease = json!({"metadata": {"name": "orders"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 3600}});
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    stage
+        .leases()
+        .create(&PostParams::default(), &lease)
+        .await
+        .unwrap();
+    stage.write_object("orders", spec("orders")).await;
+    let status = stage.holder_is("orders", Some("x")).await;
+    assert_eq!(condition(&status, READY), is("False", "LeaseNotLabelled"));
+
+    let labels: serde_json::Map<_, _> = leasewarden::lease::LABELS
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), json!(v)))
+        .collect();
+    stage
+        .patch_lease("orders", json!({"metadata": {"labels": labels}}))
+        .await;
+    stage
+        .status("orders", |s| {
+            s.condition(READY).is_some_and(|c| c.status == "True")
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn without_discovery_nothing_is_created() {
+    let mut stage = Stage::empty("no-discovery").await;
+    stage.start(&["--discovery=false"]);
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.write_object("payments", spec("payments")).await;
+    stage.instance("a").acquire("payments", TTL).await;
+    stage.holder_is("payments", Some("a")).await;
+    assert_eq!(
+        stage
+            .objects()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn odd_leases_hurt_nobody() {
+    let stage = Stage::new("odd").await;
+    let labels: serde_json::Map<_, _> = leasewarden::lease::LABELS
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), json!(v)))
+        .collect();
+    let odd = [
+        ("no-spec", json!({}), Value::Null),
+        (
+            "enormous",
+            json!({}),
+            json!({"holderIdentity": "x".repeat(100_000), "leaseDurationSeconds": i32::MAX}),
+        ),
+        ("no-holder", json!({}), json!({"holderIdentity": ""})),
+        (
+            "token",
+            json!({"leasewarden.dev/fencing-token": u64::MAX.to_string()}),
+            json!({}),
+        ),
+        (
+            "lies",
+            json!({"leasewarden.dev/term": "{", "leasewarden.dev/ttl-ms": "-1", "leasewarden.dev/stream": ""}),
+            json!({}),
+        ),
+    ];
+    for (name, annotations, spec) in &odd {
+        let lease =
+            json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}, "spec": spec});
+        let lease: Lease = serde_json::from_value(lease).unwrap();
+        stage
+            .leases()
+            .create(&PostParams::default(), &lease)
+            .await
+            .unwrap();
+    }
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders", Some("a")).await;
+    for free in ["no-spec", "no-holder"] {
+        assert_eq!(
+            condition(&stage.holder_is(free, None).await, HELD),
+            is("False", "LeaseFree")
+        );
+    }
+    let enormous = stage.status("enormous", |s| s.holder_identity.is_some()).await;
+    assert!(enormous.holder_identity.unwrap().len() <= 1024);
+    let token = stage.status("token", |s| !s.conditions.is_empty()).await;
+    assert_eq!(condition(&token, READY), is("False", "FencingTokenUnusable"));
+}

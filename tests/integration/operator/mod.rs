@@ -1,0 +1,322 @@
+//! The operator as a program beside a real API server: one scenario a file. Holders are real `LeaseLockService`s.
+
+mod crd;
+mod discovery;
+mod outages;
+mod permissions;
+mod process;
+mod transitions;
+mod writes;
+
+use std::{
+    fmt::Debug,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client, Config,
+    api::{Patch, PatchParams, PostParams},
+};
+use leasewarden::{
+    AcquireRequest, Grant, InstanceId, LockService, StreamName, Ttl,
+    crd::{ChangeStreamLeader, ChangeStreamLeaderSpec, ChangeStreamLeaderStatus},
+    lease::LeaseLockService,
+    lock::{Claim, ExtendRequest, ReleaseRequest, Released},
+};
+use leasewarden_controlplane::{ControlPlane, TestNamespace};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    time::Instant,
+};
+
+/// For what takes milliseconds on an idle machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A namespace with the CRD installed, and an operator that looks after it.
+struct Stage {
+    control_plane: &'static ControlPlane,
+    client: Client,
+    namespace: TestNamespace,
+    operator: Option<Program>,
+}
+
+impl Stage {
+    /// Without an operator yet.
+    async fn empty(name: &str) -> Self {
+        let control_plane = ControlPlane::shared().await;
+        let client = control_plane.client().unwrap();
+        install_crd(&client).await;
+        let namespace = control_plane.namespace(name).await.unwrap();
+        Self {
+            control_plane,
+            client,
+            namespace,
+            operator: None,
+        }
+    }
+
+    async fn new(name: &str) -> Self {
+        let mut stage = Self::empty(name).await;
+        stage.start(&[]);
+        stage
+    }
+
+    fn start(&mut self, args: &[&str]) {
+        let namespace = self.namespace.name().to_owned();
+        let mut all = vec!["--namespace", &namespace];
+        all.extend(args);
+        self.operator = Some(Program::operator(self.control_plane.kubeconfig_path(), &all));
+    }
+
+    fn operator(&mut self) -> &mut Program {
+        self.operator.as_mut().unwrap()
+    }
+
+    fn objects(&self) -> Api<ChangeStreamLeader> {
+        Api::namespaced(self.client.clone(), self.namespace.name())
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), self.namespace.name())
+    }
+
+    /// An instance that can lead.
+    fn instance(&self, id: &str) -> Instance {
+        Instance::new(self.control_plane.kube_config(), self.namespace.name(), id)
+    }
+
+    async fn write_object(&self, name: &str, spec: ChangeStreamLeaderSpec) {
+        let object = ChangeStreamLeader::new(name, spec);
+        self.objects()
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
+    }
+
+    /// Changes a Lease as kubectl would.
+    async fn patch_lease(&self, name: &str, patch: Value) -> Lease {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.leases().patch(name, &params, &patch).await.unwrap()
+    }
+
+    /// Waits until the status of an object is as it should be.
+    async fn status(
+        &self,
+        name: &str,
+        fits: impl Fn(&ChangeStreamLeaderStatus) -> bool,
+    ) -> ChangeStreamLeaderStatus {
+        let objects = self.objects();
+        let see = || async { objects.get_opt(name).await.ok().flatten().and_then(|o| o.status) };
+        let start = Instant::now();
+        loop {
+            let status = see().await;
+            match status {
+                Some(status) if fits(&status) => return status,
+                status if start.elapsed() > LIMIT => {
+                    let log = self.operator.as_ref().map(Program::log).unwrap_or_default();
+                    panic!("status of {name} after {LIMIT:?}: {status:#?}\noperator:\n{log}")
+                }
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    async fn holder_is(&self, name: &str, holder: Option<&str>) -> ChangeStreamLeaderStatus {
+        self.status(name, |s| {
+            !s.conditions.is_empty() && s.holder_identity.as_deref() == holder
+        })
+        .await
+    }
+}
+
+/// Waits until `see` sees something.
+async fn until<T, F: Future<Output = Option<T>>>(what: impl Debug, mut see: impl FnMut() -> F) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(seen) = see().await {
+            return seen;
+        }
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn install_crd(client: &Client) {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    let crd = leasewarden::crd::definition();
+    let name = crd.metadata.name.clone().unwrap();
+    let params = PatchParams::apply("leasewarden-tests").force();
+    crds.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
+    let objects = Api::<ChangeStreamLeader>::all(client.clone());
+    until("the CRD is served", || async {
+        objects
+            .list(&kube::api::ListParams::default().limit(1))
+            .await
+            .ok()
+    })
+    .await;
+}
+
+/// The condition's status and reason.
+fn condition(status: &ChangeStreamLeaderStatus, type_: &str) -> (String, String) {
+    let condition = status.condition(type_).unwrap();
+    (condition.status.clone(), condition.reason.clone())
+}
+
+fn is(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+fn spec(stream: &str) -> ChangeStreamLeaderSpec {
+    serde_json::from_value(json!({"streamName": stream})).unwrap()
+}
+
+/// Somebody who can lead.
+struct Instance {
+    locks: LeaseLockService,
+    id: InstanceId,
+}
+
+impl Instance {
+    fn new(config: Config, namespace: &str, id: &str) -> Self {
+        Self {
+            locks: LeaseLockService::builder(config)
+                .namespace(namespace)
+                .build()
+                .unwrap(),
+            id: InstanceId::new(id).unwrap(),
+        }
+    }
+
+    /// Leads; waits for as long as somebody else does.
+    async fn acquire(&self, stream: &str, ttl: Duration) -> Grant {
+        let request = AcquireRequest::new(
+            &StreamName::new(stream).unwrap(),
+            &self.id,
+            Ttl::new(ttl).unwrap(),
+        );
+        let request = request.claim(Claim::Instance);
+        until(("acquire", stream, &self.id), || async {
+            self.locks.acquire(request.clone()).await.unwrap().granted()
+        })
+        .await
+    }
+
+    async fn renew(&self, stream: &str, ttl: Duration) {
+        let request = ExtendRequest::new(
+            &StreamName::new(stream).unwrap(),
+            &self.id,
+            Ttl::new(ttl).unwrap(),
+        );
+        assert!(self.locks.extend(request).await.unwrap().is_granted());
+    }
+
+    async fn release(&self, stream: &str) {
+        let request = ReleaseRequest::new(&StreamName::new(stream).unwrap(), &self.id);
+        let released = self.locks.release(request).await.unwrap();
+        assert!(matches!(released, Released::Released), "{released:?}");
+    }
+}
+
+/// `leasewarden …`, and what it has logged.
+struct Program {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Program {
+    fn operator(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut all = vec![
+            "operator",
+            "--log-format",
+            "json",
+            "--log",
+            "info,leasewarden=debug,kube_client=off,kube_runtime=off",
+        ];
+        all.extend(args);
+        Self::start(kubeconfig, &all)
+    }
+
+    fn start(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_leasewarden"))
+            .args(args)
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let (mut stderr, sink) = (
+            BufReader::new(child.stderr.take().unwrap()).lines(),
+            Arc::clone(&lines),
+        );
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = stderr.next_line().await {
+                sink.lock().unwrap().push(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn log(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// Log lines as objects.
+    fn events(&self) -> Vec<Value> {
+        self.lines
+            .lock()
+            .unwrap()
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    async fn says(&self, text: &str) {
+        let start = Instant::now();
+        while !self
+            .events()
+            .iter()
+            .any(|e| e["message"].as_str().is_some_and(|m| m.contains(text)))
+        {
+            assert!(
+                start.elapsed() < LIMIT,
+                "did not say {text:?} within {LIMIT:?}:\n{}",
+                self.log()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    async fn signal(&mut self, signal: &str) -> ExitStatus {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .await
+                .unwrap()
+                .success()
+        );
+        self.exit().await
+    }
+
+    async fn exit(&mut self) -> ExitStatus {
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("it does not end")
+            .unwrap()
+    }
+}

@@ -1,0 +1,118 @@
+//! Each verb is taken away once: the operator names it with its resource, stays up, and goes on when it is granted.
+
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(120);
+
+/// What the operator is documented to need.
+const RULES: [(&str, &str, &[&str]); 3] = [
+    ("coordination.k8s.io", "leases", &["get", "list", "watch"]),
+    (
+        "leasewarden.dev",
+        "changestreamleaders",
+        &["get", "list", "watch", "create", "delete"],
+    ),
+    ("leasewarden.dev", "changestreamleaders/status", &["update"]),
+];
+
+fn role(without: Option<(&str, &str)>) -> Value {
+    let rules: Vec<Value> = RULES
+        .iter()
+        .map(|(group, resource, verbs)| {
+            let verbs: Vec<_> = verbs
+                .iter()
+                .filter(|verb| Some((**verb, *resource)) != without)
+                .collect();
+            json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+        })
+        .filter(|rule| rule["verbs"].as_array().is_some_and(|v| !v.is_empty()))
+        .collect();
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "operator"}, "rules": rules})
+}
+
+async fn grant(stage: &Stage, without: Option<(&str, &str)>, user: &str) {
+    let (params, namespace) = (PatchParams::apply("test").force(), stage.namespace.name());
+    let roles = Api::<Role>::namespaced(stage.client.clone(), namespace);
+    roles
+        .patch("operator", &params, &Patch::Apply(role(without)))
+        .await
+        .unwrap();
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    let bindings = Api::<RoleBinding>::namespaced(stage.client.clone(), namespace);
+    bindings
+        .patch("operator", &params, &Patch::Apply(binding))
+        .await
+        .unwrap();
+}
+
+/// Takes one verb away; `says` is how the log names it.
+async fn missing(verb: &str, resource: &str, says: &str) {
+    let mut stage = Stage::empty("forbidden").await;
+    let user = format!("operator-of-{}", stage.namespace.name());
+    grant(&stage, Some((verb, resource)), &user).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    stage
+        .control_plane
+        .write_kubeconfig_for_user(&kubeconfig, &user, &[])
+        .unwrap();
+
+    // Something to find, something written by hand for it, and something whose Lease must be looked for.
+    let a = stage.instance("a");
+    a.acquire("orders", TTL).await;
+    stage.write_object("waiting", spec("waiting")).await;
+    let mut discovered = ChangeStreamLeader::new("double", spec("orders"));
+    discovered.metadata.labels = Some([("leasewarden.dev/discovered".to_owned(), "true".to_owned())].into());
+    if verb == "delete" {
+        stage
+            .objects()
+            .create(&PostParams::default(), &discovered)
+            .await
+            .unwrap();
+        stage.write_object("orders", spec("orders")).await;
+    }
+    let namespace = stage.namespace.name().to_owned();
+    let mut operator = Program::operator(&kubeconfig, &["--namespace", &namespace]);
+    operator
+        .says(&format!(
+            "not permitted to {verb} {says} in namespace {namespace}"
+        ))
+        .await;
+    assert!(operator.is_running());
+
+    grant(&stage, None, &user).await;
+    stage.operator = Some(operator);
+    stage.holder_is("orders", Some("a")).await;
+    stage.holder_is("waiting", None).await;
+    assert!(stage.operator().is_running());
+}
+
+#[tokio::test]
+async fn leases() {
+    for verb in ["get", "list", "watch"] {
+        missing(verb, "leases", "leases.coordination.k8s.io").await;
+    }
+}
+
+#[tokio::test]
+async fn objects() {
+    for verb in ["list", "watch", "create", "delete"] {
+        missing(verb, "changestreamleaders", "changestreamleaders.leasewarden.dev").await;
+    }
+}
+
+#[tokio::test]
+async fn status() {
+    missing(
+        "update",
+        "changestreamleaders/status",
+        "changestreamleaders/status.leasewarden.dev",
+    )
+    .await;
+}

@@ -1,0 +1,63 @@
+//! The operator as a program: how it ends, and what it says when it cannot begin.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+#[tokio::test]
+async fn it_leaves_cleanly_on_sigterm_and_sigint() {
+    for signal in ["-TERM", "-INT"] {
+        let mut stage = Stage::new("signal").await;
+        stage.instance("a").acquire("orders", LIMIT).await;
+        stage.holder_is("orders", Some("a")).await;
+        let status = stage.operator().signal(signal).await;
+        assert_eq!(
+            (status.code(), status.signal()),
+            (Some(0), None),
+            "{signal}: {}",
+            stage.operator().log()
+        );
+        stage.operator().says("the operator stopped").await;
+    }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_does_not_parse_is_said_without_showing_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    std::fs::write(&file, "apiVersion: v1\nusers: [{user: {token: hush-hush}\n").unwrap();
+    for args in [
+        &["operator"][..],
+        &["operator", "--kubeconfig", file.to_str().unwrap()],
+    ] {
+        let mut program = Program::start(&file, args);
+        assert_eq!(program.exit().await.code(), Some(1));
+        until("the error", || async {
+            (!program.log().is_empty()).then_some(())
+        })
+        .await;
+        let log = program.log();
+        assert!(
+            log.contains("failed to parse kubeconfig") && !log.contains("hush-hush"),
+            "{log}"
+        );
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_api_server_it_says_so_and_tries_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let mut program = Program::operator(&file, &[]);
+    program.says("the API server could not be reached").await;
+    assert!(program.is_running());
+    assert_eq!(program.signal("-TERM").await.code(), Some(0));
+}
