@@ -27,3 +27,8 @@ pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,
     LockServiceExt, LockState, Outcome, Refusal, Released, StreamName, Term, Ttl,
 };
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

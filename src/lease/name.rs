@@ -47,7 +47,7 @@ impl Prefix {
 /// ```
 /// # use leasewarden::{StreamName, lease::lease_name};
 /// assert_eq!(lease_name(&StreamName::new("orders")?), "orders");
-/// assert_eq!(lease_name(&StreamName::new("Orders")?), "orders-xaovpezdamm");
+/// assert_eq!(lease_name(&StreamName::new("Orders")?), "orders-xw7ukzxksfz");
 /// # Ok::<(), leasewarden::lock::InvalidInput>(())
 /// ```
 pub fn lease_name(stream: &StreamName) -> String {

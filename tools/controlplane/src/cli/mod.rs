@@ -15,7 +15,7 @@ use leasewarden_controlplane::{Error, build_programs, down, locate, supervise};
 /// A real Kubernetes control plane for tests
 ///
 /// etcd, kube-apiserver, kube-controller-manager and kubectl are built once per machine from Go modules (some 8
-/// minutes on two cores, Go 1.26 needed) and kept in ~/.cache/leasewarden. A control plane is ready in about 10
+/// minutes on two cores, Go 1.26 needed) and kept in ~/.cache/leasewarden. A control plane is ready in a few
 /// seconds, listens on 127.0.0.1 only, keeps everything in one temporary folder, and leaves nothing behind.
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES, after_long_help = ENVIRONMENT)]
@@ -38,12 +38,15 @@ const ENVIRONMENT: &str = "Examples:
   $(controlplane path kubectl) get leases -A
 
 Environment:
-  LEASEWARDEN_KUBERNETES=1.36   another Kubernetes version than the default, 1.37
-  LEASEWARDEN_CACHE=DIR         keep built programs there instead of ~/.cache/leasewarden
-  KUBEBUILDER_ASSETS=DIR        take etcd, kube-apiserver, kubectl (kube-controller-manager) from there; build nothing
-  TEST_ASSET_ETCD=FILE, TEST_ASSET_KUBE_APISERVER, TEST_ASSET_KUBECTL, TEST_ASSET_KUBE_CONTROLLER_MANAGER
-                                one program each
-  USE_EXISTING_CLUSTER=true     `run` starts nothing: tests use the cluster of the current kubeconfig";
+  LEASEWARDEN_KUBERNETES=1.36  another Kubernetes version than the default, 1.37
+  LEASEWARDEN_CACHE=DIR        keep programs there, not in ~/.cache/leasewarden
+  KUBEBUILDER_ASSETS=DIR       take etcd, kube-apiserver, kubectl from there (and
+                               kube-controller-manager, if there); build nothing
+  TEST_ASSET_ETCD=FILE, TEST_ASSET_KUBE_APISERVER, TEST_ASSET_KUBECTL,
+  TEST_ASSET_KUBE_CONTROLLER_MANAGER
+                               one program each
+  USE_EXISTING_CLUSTER=true    `run` starts nothing: tests use the cluster of the
+                               current kubeconfig";
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
