@@ -13,7 +13,7 @@ use std::{
 use super::{
     clock::Clock,
     error::LockError,
-    outcome::{LockRecord, LockState, Outcome, Released},
+    outcome::{Grant, LockRecord, LockState, Outcome, Released},
     types::{InstanceId, StreamName, Term, Ttl},
 };
 
@@ -104,6 +104,11 @@ impl ExtendRequest {
         }
     }
 
+    /// A request to keep just this grant: under its [`Claim::Term`], so that a twin's lock is never taken for it.
+    pub fn of(grant: &Grant, ttl: Ttl) -> Self {
+        Self::new(&grant.stream, &grant.instance, ttl).claim(Claim::Term(grant.term.clone()))
+    }
+
     /// Under another claim.
     #[must_use]
     pub fn claim(mut self, claim: Claim) -> Self {
@@ -139,6 +144,11 @@ impl ReleaseRequest {
             instance: instance.clone(),
             claim: Claim::Instance,
         }
+    }
+
+    /// A request to give up just this grant: under its [`Claim::Term`].
+    pub fn of(grant: &Grant) -> Self {
+        Self::new(&grant.stream, &grant.instance).claim(Claim::Term(grant.term.clone()))
     }
 
     /// Under another claim.
@@ -218,6 +228,12 @@ pub trait LockServiceExt: LockService {
                 Err(error) => swallowed("try_acquire", stream, &error),
             }
         }
+    }
+
+    /// Whether the holder of `grant` may still act: its deadline has not passed on this service's clock. It says nothing of
+    /// a loss that was learned in another way, and time passes between this and a side effect: send the token along.
+    fn is_valid(&self, grant: &Grant) -> bool {
+        self.clock().now() < grant.valid_until
     }
 
     /// True when the asker held the lock, it had not expired, and now has `ttl` from now.
