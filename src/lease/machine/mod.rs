@@ -157,6 +157,11 @@ impl Machine {
             .valid_term(now)
     }
 
+    /// Whether `term` is the one that was last written here and is not settled against.
+    pub(crate) fn pursues(&self, term: &Term) -> bool {
+        self.own.as_ref().is_some_and(|own| own.term == *term)
+    }
+
     /// Whether anything is known that a deletion would change.
     pub(crate) fn has_seen(&self) -> bool {
         self.seen.is_some()
