@@ -397,6 +397,12 @@ fn patient_timeout(ttl: Ttl) -> Duration {
     attempt_timeout(ttl).max(Duration::from_secs(1))
 }
 
+/// What the n-th conflict of an operation counts as: the first few are answered by a read at once. After that they are
+/// failures, with a pause and an end: conflicts without end are a store whose versions went back, or a proxy that lies.
+fn overtaken(conflicts: u32) -> Option<Unknown> {
+    (conflicts > 3).then(|| Unknown::new("another write was first, again and again"))
+}
+
 /// The pause before the n-th try after a failure: 20 ms, doubling, at most a second. Without it a connection that is
 /// refused at once would be tried thousands of times a second.
 fn pause(tries: u32) -> Duration {

@@ -594,3 +594,42 @@ fn a_late_404_of_a_read_does_not_end_a_term_that_was_written_meanwhile() {
     let record = world.run(&mut a, read).unwrap().unwrap();
     assert_eq!(record.state.instance, "a");
 }
+
+#[test]
+fn a_release_that_meets_conflicts_without_end_comes_to_an_end() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.granted(&mut a, "a", 15);
+    // A store restored from a backup repeats its versions: what is read is older than what is known, for ever.
+    world.edit(|_| {});
+    let lease = world.lease.as_mut().unwrap();
+    lease.metadata.resource_version = Some("3".into());
+    let begun = world.at;
+    let request = ReleaseRequest::new(&stream(), &instance("a"));
+    let answer = world.run(&mut a, Release::new(request));
+    assert!(
+        matches!(
+            answer,
+            Err(LockError::Unavailable { .. }) | Ok(Released::Unknown(_))
+        ),
+        "{answer:?}"
+    );
+    assert!(world.at < begun + Duration::from_secs(20));
+    assert!(world.sent.len() < 200, "and does not storm: {}", world.sent.len());
+}
+
+#[test]
+fn an_extension_or_acquisition_that_meets_conflicts_without_end_does_not_storm() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.granted(&mut a, "a", 15);
+    world.edit(|_| {});
+    let lease = world.lease.as_mut().unwrap();
+    lease.metadata.resource_version = Some("3".into());
+    world.sent.clear();
+    assert!(!world.extend(&mut a, "a", 15).is_granted());
+    assert!(world.sent.len() < 200, "{}", world.sent.len());
+    world.sent.clear();
+    let request = AcquireRequest::new(&stream(), &instance("a"), ttl(15));
+    let outcome = world.run(&mut a, Acquire::new(request));
+    assert!(!matches!(outcome, Ok(Outcome::Granted(_))), "{outcome:?}");
+    assert!(world.sent.len() < 200, "{}", world.sent.len());
+}
