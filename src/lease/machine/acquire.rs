@@ -118,6 +118,14 @@ impl Acquire {
             return self.create(machine, now);
         };
         let record = &seen.record;
+        // Like a term that is over: who retries its acquisition late would find a guard alive that was once false.
+        if record
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.released && mark.id == self.term.as_str())
+        {
+            return Step::Done(Ok(Outcome::Refused(Refusal::Expired)));
+        }
         let counted = record.counted_holder();
         let our_attempt = record.mark.as_ref().is_some_and(|mark| {
             mark.id == self.term.as_str() && !mark.released && counted == Some(self.request.instance.as_str())

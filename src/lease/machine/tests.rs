@@ -633,3 +633,26 @@ fn an_extension_or_acquisition_that_meets_conflicts_without_end_does_not_storm()
     assert!(!matches!(outcome, Ok(Outcome::Granted(_))), "{outcome:?}");
     assert!(world.sent.len() < 200, "{}", world.sent.len());
 }
+
+#[test]
+fn a_term_that_was_released_is_not_acquired_again() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let claim = Claim::Term(Term::random());
+    let acquire = || AcquireRequest::new(&stream(), &instance("a"), ttl(15)).claim(claim.clone());
+    let first = world.run(&mut a, Acquire::new(acquire())).unwrap();
+    assert!(first.is_granted());
+    let release = ReleaseRequest::new(&stream(), &instance("a")).claim(claim.clone());
+    assert!(matches!(
+        world.run(&mut a, Release::new(release)),
+        Ok(Released::Released)
+    ));
+    // A late retry of the acquisition, in this process or by another that was told the term.
+    for mut machine in [a, world.machine()] {
+        let again = world.run(&mut machine, Acquire::new(acquire())).unwrap();
+        assert!(
+            matches!(again, Outcome::Refused(Refusal::Expired)),
+            "a guard that was once false stays false: {again:?}"
+        );
+    }
+    assert_eq!(world.holder(), "");
+}
