@@ -656,3 +656,29 @@ fn a_term_that_was_released_is_not_acquired_again() {
     }
     assert_eq!(world.holder(), "");
 }
+
+#[test]
+fn a_second_deleted_lease_does_not_hide_that_the_first_ones_holder_may_still_act() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let (mut b, mut c) = (world.machine(), world.machine());
+    let first = world.granted(&mut a, "a", 60);
+    world.acquire(&mut c, "c", 1);
+    world.lease = None;
+    assert!(
+        !world.acquire(&mut c, "c", 1).is_granted(),
+        "learns of the deletion"
+    );
+    world.granted(&mut b, "b", 1);
+    world.acquire(&mut c, "c", 1);
+    world.lease = None;
+    assert!(!world.acquire(&mut c, "c", 1).is_granted(), "and of the second");
+    world.advance(2000);
+    let outcome = world.acquire(&mut c, "c", 1);
+    assert!(world.at < first.valid_until);
+    assert!(
+        matches!(&outcome, Outcome::Refused(Refusal::HeldBy { holder, .. }) if holder == "a"),
+        "{outcome:?}"
+    );
+    world.advance(60_000);
+    assert!(world.acquire(&mut c, "c", 1).is_granted());
+}
