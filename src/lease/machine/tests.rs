@@ -226,7 +226,7 @@ impl World {
 }
 
 fn httpdate_seconds(at: SystemTime) -> String {
-    let text = crate::lease::time::micro_time(at).unwrap();
+    let text = crate::lease::time::micro_time(at).unwrap_or("9999-12-30T00:00:00.000000Z".into());
     format!("{}Z", &text[..19])
 }
 
@@ -681,4 +681,30 @@ fn a_second_deleted_lease_does_not_hide_that_the_first_ones_holder_may_still_act
     );
     world.advance(60_000);
     assert!(world.acquire(&mut c, "c", 1).is_granted());
+}
+
+#[test]
+fn a_wall_clock_beyond_all_times_still_renews() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.wall = UNIX_EPOCH + Duration::from_secs(300_000_000_000);
+    world.granted(&mut a, "a", 15);
+    let renewed = |world: &World| {
+        world
+            .lease
+            .as_ref()
+            .unwrap()
+            .spec
+            .as_ref()
+            .unwrap()
+            .renew_time
+            .clone()
+    };
+    let before = renewed(&world);
+    world.advance(1000);
+    assert!(world.extend(&mut a, "a", 15).is_granted());
+    assert_ne!(
+        renewed(&world),
+        before,
+        "an unchanged PUT writes nothing, and contenders see no renewal"
+    );
 }
