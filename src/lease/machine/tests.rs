@@ -708,3 +708,35 @@ fn a_wall_clock_beyond_all_times_still_renews() {
         "an unchanged PUT writes nothing, and contenders see no renewal"
     );
 }
+
+#[test]
+fn a_twins_write_of_the_same_renew_time_does_not_prove_an_acquisition_once_its_term_is_stripped() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let mut twin = world.machine();
+    let request = |_| {
+        let claim = Claim::Term(Term::random());
+        Acquire::new(AcquireRequest::new(&stream(), &instance("a"), ttl(15)).claim(claim))
+    };
+    world.create(write::free("orders", "ns", &stream()));
+    // Both read the same record at the same time, so both writes have the same holder and renewTime.
+    let [mut one, mut two] = [0, 1].map(request);
+    let mut puts = Vec::new();
+    for (acquire, machine) in [(&mut one, &mut a), (&mut two, &mut twin)] {
+        acquire.step(machine, world.now(), Input::Continue);
+        let read = Input::Lease(Box::new(world.lease.clone().unwrap()), world.date());
+        let Step::Put(lease) = acquire.step(machine, world.now(), read) else {
+            panic!()
+        };
+        puts.push(lease);
+    }
+    world.put(puts.remove(0)).unwrap();
+    world.edit(|lease| lease.metadata.annotations = None);
+    assert!(world.put(puts.remove(0)).is_none());
+    two.step(&mut twin, world.now(), Input::Conflict);
+    let read = Input::Lease(Box::new(world.lease.clone().unwrap()), world.date());
+    let step = two.step(&mut twin, world.now(), read);
+    assert!(
+        matches!(&step, Step::Done(Ok(Outcome::Refused(Refusal::HeldBy { .. })))),
+        "{step:?}"
+    );
+}
