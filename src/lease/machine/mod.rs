@@ -10,6 +10,8 @@ mod read;
 mod release;
 
 #[cfg(test)]
+mod attack;
+#[cfg(test)]
 mod tests;
 
 use std::time::{Duration, SystemTime};
