@@ -191,8 +191,11 @@ impl OwnTerm {
         let believed = record
             .believed()
             .is_some_and(|mark| mark.id == self.term.as_str() && !mark.released);
-        // Somebody edited our annotations or the transitions; our own renewTime shows that the spec is still our write.
-        let our_write = record.holder == self.instance.as_str() && self.wrote(record.renew_text.as_deref());
+        // Somebody edited our annotations or the transitions; our own renewTime shows that the spec is still our write. It
+        // does not show that an acquisition was: a twin with our id that read the same record may have sent the same one.
+        let our_write = self.proven.is_some()
+            && record.holder == self.instance.as_str()
+            && self.wrote(record.renew_text.as_deref());
         let ours = !other_term && (believed || our_write);
         if ours { Ownership::Ours } else { Ownership::Lost }
     }

@@ -104,6 +104,9 @@ struct Slot {
 impl Slot {
     /// What to do with `answer` if nobody takes it: a new term, granted or perhaps yet to be applied, is given back; one
     /// that was granted before is in other hands too, and stays.
+    ///
+    /// A grant also takes its term out of the hands of earlier calls that it was promised to, whether they were granted
+    /// it or left in the unknown: they would give back what is in use.
     fn deliver(
         &self,
         answer: &Result<Outcome, LockError>,
@@ -112,18 +115,21 @@ impl Slot {
     ) -> Option<(Term, Arc<AtomicBool>)> {
         let term = match answer {
             Ok(Outcome::Granted(grant)) => &grant.term,
-            Ok(Outcome::Unknown(_)) => attempted?,
+            // What was never written, or can be applied no more, is nothing to give back.
+            Ok(Outcome::Unknown(_)) => attempted.filter(|term| self.machine.borrow().pursues(term))?,
             _ => return None,
         };
-        if before == Some(term) {
-            if let Some((_, adopted)) = self
-                .delivered
-                .borrow()
-                .as_ref()
-                .filter(|(delivered, _)| delivered == term)
-            {
-                adopted.store(true, Ordering::Relaxed);
-            }
+        let earlier = self.delivered.borrow().clone();
+        let earlier = earlier.filter(|(delivered, _)| delivered == term);
+        let in_use = before == Some(term);
+        if let Some((_, adopted)) = &earlier
+            && (in_use || matches!(answer, Ok(Outcome::Granted(_))))
+        {
+            adopted.store(true, Ordering::Relaxed);
+        } else if earlier.is_some() {
+            return earlier;
+        }
+        if in_use {
             return None;
         }
         let delivered = (term.clone(), Arc::new(AtomicBool::new(false)));

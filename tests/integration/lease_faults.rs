@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use leasewarden::{
-    AcquireRequest, ExtendRequest, LockError, LockService, LockServiceExt, Outcome, Refusal, Released,
-    lease::LeaseLockService, lock::ReleaseRequest,
+    AcquireRequest, Claim, ExtendRequest, LockError, LockService, LockServiceExt, Outcome, Refusal, Released,
+    Term, lease::LeaseLockService, lock::ReleaseRequest,
 };
 use leasewarden_faultproxy::{Canned, Fault, FaultProxy, Match, StatusCode};
 
@@ -273,4 +273,28 @@ async fn a_reader_that_cannot_reach_the_server_gets_an_error_and_no_answer() {
     proxy.cut_all();
     let error = locks.state(&stream("orders")).await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_acquisition_of_unknown_outcome_that_nobody_waits_for_is_not_given_back_once_its_retry_was_granted()
+ {
+    let Faulty { world, proxy, locks } = faulty("retried").await;
+    granted(&locks, "orders", "a", secs(1)).await;
+    assert!(locks.try_release(&stream("orders"), &instance("a")).await);
+    let claim = Claim::Term(Term::random());
+    let asked = |ttl| AcquireRequest::new(&stream("orders"), &instance("a"), ttl).claim(claim.clone());
+    // Neither of the first call's two writes is answered, and its caller does not wait to hear that.
+    let held = proxy.rule(Match::put(lease(&world)).times(2), Fault::Hold);
+    let _ = tokio::time::timeout(Duration::from_millis(50), locks.acquire(asked(secs(1)))).await;
+    let retried = locks.acquire(asked(secs(60))).await.unwrap();
+    let grant = retried.granted().expect("the same claim, asked again");
+    assert_eq!(held.fired(), 2);
+    // What is sent now is answered after any giving back.
+    let request = ExtendRequest::new(&stream("orders"), &instance("a"), secs(60)).claim(claim.clone());
+    let extended = locks.extend(request).await.unwrap();
+    assert!(extended.is_granted(), "{extended:?}");
+    assert_eq!(
+        refused_by(&world.locks(), "orders", "b", secs(60)).await,
+        grant.instance.as_str()
+    );
 }

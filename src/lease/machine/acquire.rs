@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     AcquireRequest, Attempt, Claim, Holding, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    OwnTerm, Refusal, Step, Unknown, next_renew_text, patient_timeout, pause, write,
+    OwnTerm, Refusal, Step, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
 };
 use crate::lease::time;
 use crate::lock::Term;
@@ -22,6 +22,7 @@ pub(crate) struct Acquire {
     term: Term,
     give_up: Option<Moment>,
     tries: u32,
+    conflicts: u32,
     /// Whether the last request was a write to an existing Lease.
     writing: bool,
     /// Whether only what is the asker's already may be taken: an extension that needs a new term.
@@ -43,6 +44,7 @@ impl Acquire {
             term,
             give_up: None,
             tries: 0,
+            conflicts: 0,
             writing: false,
             only_mine: false,
             unsettled: None,
@@ -116,6 +118,14 @@ impl Acquire {
             return self.create(machine, now);
         };
         let record = &seen.record;
+        // Like a term that is over: who retries its acquisition late would find a guard alive that was once false.
+        if record
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.released && mark.id == self.term.as_str())
+        {
+            return Step::Done(Ok(Outcome::Refused(Refusal::Expired)));
+        }
         let counted = record.counted_holder();
         let our_attempt = record.mark.as_ref().is_some_and(|mark| {
             mark.id == self.term.as_str() && !mark.released && counted == Some(self.request.instance.as_str())
@@ -228,8 +238,15 @@ impl Operation for Acquire {
                 }
                 self.create(machine, now)
             }
-            // After a conflict, somebody else was first, or one of our own attempts: a read tells.
-            Input::Continue | Input::Conflict => self.read(),
+            Input::Continue => self.read(),
+            // Somebody else was first, or one of our own attempts: a read tells.
+            Input::Conflict => {
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, &unknown),
+                    None => self.read(),
+                }
+            }
             Input::Unknown(unknown) => self.failed(machine, now, &unknown),
             Input::Refused(error) => Step::Done(match self.unsettled.take() {
                 Some(write) => Ok(Outcome::Unknown(write)),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Acquire, AcquireRequest, Claim, ExtendRequest, Holding, Input, LockError, Machine, Moment, Now,
-    Operation, Outcome, Refusal, Step, Unknown, attempt_timeout, pause, read,
+    Operation, Outcome, Refusal, Step, Unknown, attempt_timeout, overtaken, pause, read,
 };
 use crate::lock::{IfExpired, Term};
 
@@ -20,6 +20,9 @@ pub(crate) struct Extend {
     /// The first write of this operation.
     wrote: Option<u64>,
     tries: u32,
+    conflicts: u32,
+    /// Whether what was last seen has been overtaken, so that another write from it would be too.
+    stale: bool,
     give_up: Option<Moment>,
     /// Set once the extension turned into a new acquisition.
     again: Option<Acquire>,
@@ -31,6 +34,8 @@ impl Extend {
             request,
             wrote: None,
             tries: 0,
+            conflicts: 0,
+            stale: false,
             give_up: None,
             again: None,
         }
@@ -155,16 +160,27 @@ impl Operation for Extend {
         let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
         self.give_up.get_or_insert(now.at + limit);
         match input {
+            Input::Continue if self.stale => Step::Get,
             Input::Continue => self.write_or_read(machine, now),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
-                Ok(current) => self.decide(machine, now, date.filter(|_| current)),
+                Ok(current) => {
+                    self.stale = false;
+                    self.decide(machine, now, date.filter(|_| current))
+                }
                 Err(error) => Step::Done(Err(error)),
             },
             Input::Missing => {
                 machine.missing(now.at);
                 Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)))
             }
-            Input::Conflict => Step::Get,
+            Input::Conflict => {
+                self.stale = true;
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, unknown),
+                    None => Step::Get,
+                }
+            }
             Input::Unknown(unknown) => self.failed(machine, now, unknown),
             Input::Refused(error) => Step::Done(Err(error)),
         }

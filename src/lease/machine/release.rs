@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Acquire, AcquireRequest, Claim, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    ReleaseRequest, Released, Step, Unknown, pause, write,
+    ReleaseRequest, Released, Step, Unknown, overtaken, pause, write,
 };
 use crate::lease::wire::TermMark;
 
@@ -18,6 +18,7 @@ type Answer = Result<Released, LockError>;
 pub(crate) struct Release {
     request: ReleaseRequest,
     tries: u32,
+    conflicts: u32,
     give_up: Option<Moment>,
     /// Whether the last request was a write.
     writing: bool,
@@ -32,6 +33,7 @@ impl Release {
         Self {
             request,
             tries: 0,
+            conflicts: 0,
             give_up: None,
             writing: false,
             wrote: false,
@@ -165,7 +167,14 @@ impl Operation for Release {
         }
         match input {
             Input::Continue if first => self.begin(machine, now),
-            Input::Continue | Input::Conflict => self.read(),
+            Input::Continue => self.read(),
+            Input::Conflict => {
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, unknown),
+                    None => self.read(),
+                }
+            }
             Input::Lease(lease, _) => {
                 if let Err(error) = machine.observe(now.at, *lease) {
                     return Step::Done(Err(error));

@@ -226,7 +226,7 @@ impl World {
 }
 
 fn httpdate_seconds(at: SystemTime) -> String {
-    let text = crate::lease::time::micro_time(at).unwrap();
+    let text = crate::lease::time::micro_time(at).unwrap_or("9999-12-30T00:00:00.000000Z".into());
     format!("{}Z", &text[..19])
 }
 
@@ -576,4 +576,167 @@ fn a_state_never_lies_in_the_past() {
     }
     let mut reader = world.machine();
     assert!(world.run(&mut reader, Read::default()).unwrap().unwrap().expired);
+}
+
+#[test]
+fn a_late_404_of_a_read_does_not_end_a_term_that_was_written_meanwhile() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let mut read = Read::default();
+    assert!(matches!(
+        read.step(&mut a, world.now(), Input::Continue),
+        Step::Get
+    ));
+    // Answered before the Lease was created, and delivered after it was acquired.
+    let grant = world.granted(&mut a, "a", 15);
+    let step = read.step(&mut a, world.now(), Input::Missing);
+    assert!(!matches!(step, Step::Done(_)), "asks again: {step:?}");
+    assert_eq!(a.valid_term(world.at), Some(grant.term));
+    let record = world.run(&mut a, read).unwrap().unwrap();
+    assert_eq!(record.state.instance, "a");
+}
+
+#[test]
+fn a_release_that_meets_conflicts_without_end_comes_to_an_end() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.granted(&mut a, "a", 15);
+    // A store restored from a backup repeats its versions: what is read is older than what is known, for ever.
+    world.edit(|_| {});
+    let lease = world.lease.as_mut().unwrap();
+    lease.metadata.resource_version = Some("3".into());
+    let begun = world.at;
+    let request = ReleaseRequest::new(&stream(), &instance("a"));
+    let answer = world.run(&mut a, Release::new(request));
+    assert!(
+        matches!(
+            answer,
+            Err(LockError::Unavailable { .. }) | Ok(Released::Unknown(_))
+        ),
+        "{answer:?}"
+    );
+    assert!(world.at < begun + Duration::from_secs(20));
+    assert!(world.sent.len() < 200, "and does not storm: {}", world.sent.len());
+}
+
+#[test]
+fn an_extension_or_acquisition_that_meets_conflicts_without_end_does_not_storm() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.granted(&mut a, "a", 15);
+    world.edit(|_| {});
+    let lease = world.lease.as_mut().unwrap();
+    lease.metadata.resource_version = Some("3".into());
+    world.sent.clear();
+    assert!(!world.extend(&mut a, "a", 15).is_granted());
+    assert!(world.sent.len() < 200, "{}", world.sent.len());
+    world.sent.clear();
+    let request = AcquireRequest::new(&stream(), &instance("a"), ttl(15));
+    let outcome = world.run(&mut a, Acquire::new(request));
+    assert!(!matches!(outcome, Ok(Outcome::Granted(_))), "{outcome:?}");
+    assert!(world.sent.len() < 200, "{}", world.sent.len());
+}
+
+#[test]
+fn a_term_that_was_released_is_not_acquired_again() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let claim = Claim::Term(Term::random());
+    let acquire = || AcquireRequest::new(&stream(), &instance("a"), ttl(15)).claim(claim.clone());
+    let first = world.run(&mut a, Acquire::new(acquire())).unwrap();
+    assert!(first.is_granted());
+    let release = ReleaseRequest::new(&stream(), &instance("a")).claim(claim.clone());
+    assert!(matches!(
+        world.run(&mut a, Release::new(release)),
+        Ok(Released::Released)
+    ));
+    // A late retry of the acquisition, in this process or by another that was told the term.
+    for mut machine in [a, world.machine()] {
+        let again = world.run(&mut machine, Acquire::new(acquire())).unwrap();
+        assert!(
+            matches!(again, Outcome::Refused(Refusal::Expired)),
+            "a guard that was once false stays false: {again:?}"
+        );
+    }
+    assert_eq!(world.holder(), "");
+}
+
+#[test]
+fn a_second_deleted_lease_does_not_hide_that_the_first_ones_holder_may_still_act() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let (mut b, mut c) = (world.machine(), world.machine());
+    let first = world.granted(&mut a, "a", 60);
+    world.acquire(&mut c, "c", 1);
+    world.lease = None;
+    assert!(
+        !world.acquire(&mut c, "c", 1).is_granted(),
+        "learns of the deletion"
+    );
+    world.granted(&mut b, "b", 1);
+    world.acquire(&mut c, "c", 1);
+    world.lease = None;
+    assert!(!world.acquire(&mut c, "c", 1).is_granted(), "and of the second");
+    world.advance(2000);
+    let outcome = world.acquire(&mut c, "c", 1);
+    assert!(world.at < first.valid_until);
+    assert!(
+        matches!(&outcome, Outcome::Refused(Refusal::HeldBy { holder, .. }) if holder == "a"),
+        "{outcome:?}"
+    );
+    world.advance(60_000);
+    assert!(world.acquire(&mut c, "c", 1).is_granted());
+}
+
+#[test]
+fn a_wall_clock_beyond_all_times_still_renews() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    world.wall = UNIX_EPOCH + Duration::from_secs(300_000_000_000);
+    world.granted(&mut a, "a", 15);
+    let renewed = |world: &World| {
+        world
+            .lease
+            .as_ref()
+            .unwrap()
+            .spec
+            .as_ref()
+            .unwrap()
+            .renew_time
+            .clone()
+    };
+    let before = renewed(&world);
+    world.advance(1000);
+    assert!(world.extend(&mut a, "a", 15).is_granted());
+    assert_ne!(
+        renewed(&world),
+        before,
+        "an unchanged PUT writes nothing, and contenders see no renewal"
+    );
+}
+
+#[test]
+fn a_twins_write_of_the_same_renew_time_does_not_prove_an_acquisition_once_its_term_is_stripped() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let mut twin = world.machine();
+    let request = |_| {
+        let claim = Claim::Term(Term::random());
+        Acquire::new(AcquireRequest::new(&stream(), &instance("a"), ttl(15)).claim(claim))
+    };
+    world.create(write::free("orders", "ns", &stream()));
+    // Both read the same record at the same time, so both writes have the same holder and renewTime.
+    let [mut one, mut two] = [0, 1].map(request);
+    let mut puts = Vec::new();
+    for (acquire, machine) in [(&mut one, &mut a), (&mut two, &mut twin)] {
+        acquire.step(machine, world.now(), Input::Continue);
+        let read = Input::Lease(Box::new(world.lease.clone().unwrap()), world.date());
+        let Step::Put(lease) = acquire.step(machine, world.now(), read) else {
+            panic!()
+        };
+        puts.push(lease);
+    }
+    world.put(puts.remove(0)).unwrap();
+    world.edit(|lease| lease.metadata.annotations = None);
+    assert!(world.put(puts.remove(0)).is_none());
+    two.step(&mut twin, world.now(), Input::Conflict);
+    let read = Input::Lease(Box::new(world.lease.clone().unwrap()), world.date());
+    let step = two.step(&mut twin, world.now(), read);
+    assert!(
+        matches!(&step, Step::Done(Ok(Outcome::Refused(Refusal::HeldBy { .. })))),
+        "{step:?}"
+    );
 }
