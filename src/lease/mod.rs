@@ -8,6 +8,7 @@
 //! The wire layout and the rules, with their reasons, are in `docs/protocol.md`.
 
 mod api;
+mod delivery;
 mod evidence;
 mod machine;
 mod name;

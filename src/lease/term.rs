@@ -143,6 +143,11 @@ impl OwnTerm {
         self.over
     }
 
+    /// The last write that was sent was definitely not applied.
+    pub(crate) fn last_was_refused(&mut self) {
+        self.attempts.pop();
+    }
+
     /// A version of the Lease was seen that is not (or not only) an attempt's: those conditioned on an older one are dead.
     /// False when that leaves nothing of this term: it was never granted and never will be.
     pub(crate) fn outlive(&mut self, resource_version: u64) -> bool {

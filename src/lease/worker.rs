@@ -5,30 +5,29 @@
 //! aborts, so a dropped future never cuts a write in half. A grant that nobody waits for any more is given back.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
+    future::Future,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, Semaphore, mpsc, oneshot},
+    sync::{Mutex, MutexGuard, Notify, Semaphore, mpsc, oneshot},
     task::{JoinHandle, JoinSet, LocalSet},
 };
 
 use super::{
     api::Api,
+    delivery::{Delivered, Delivery, Forsaken, Promise, deliver},
     machine::{Acquire, Extend, Input, Machine, Now, Operation, Read, Release, Step},
     name::{Prefix, prefixed_lease_name},
     watch::{self, News, Selector},
 };
 use crate::lock::{
-    AcquireRequest, Claim, Clock, ExtendRequest, LockError, LockRecord, Moment, Outcome, ReleaseRequest,
-    Released, StreamName, Term,
+    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Moment, Outcome, ReleaseRequest, Released,
+    StreamName, Term,
 };
 
 /// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
@@ -60,81 +59,55 @@ pub(crate) enum Job {
     ShutDown(oneshot::Sender<()>),
 }
 
-/// A term that was granted to somebody who did not wait for it.
-pub(crate) struct Forsaken {
-    request: ReleaseRequest,
-    /// Set once another call was granted the same term: then it is in use, and not given back.
-    adopted: Arc<AtomicBool>,
-}
-
-/// An answer on its way to who asked. If it is never taken, and was a new grant, the grant is given back.
-pub(crate) struct Delivery {
-    answer: Option<Result<Outcome, LockError>>,
-    give_back: Option<(mpsc::WeakUnboundedSender<Job>, Forsaken)>,
-}
-
-impl Delivery {
-    /// Takes the answer; a grant in it is the taker's from here on.
-    pub(crate) fn take(mut self) -> Result<Outcome, LockError> {
-        self.give_back = None;
-        self.answer.take().unwrap_or(Err(LockError::ShutDown))
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if let Some((jobs, forsaken)) = self.give_back.take()
-            && let Some(jobs) = jobs.upgrade()
-        {
-            // Fails only when the thread has ended, and then the Lease expires by itself.
-            let _ = jobs.send(Job::GiveBack(forsaken));
-        }
-    }
-}
-
 struct Slot {
     machine: RefCell<Machine>,
     /// One operation that writes at a time: two would race each other for the resourceVersion.
     gate: Mutex<()>,
     used: RefCell<Moment>,
-    /// The last new term that was granted, and whether a second call was granted it too.
-    delivered: RefCell<Option<(Term, Arc<AtomicBool>)>>,
+    /// How many wait for the gate that may not wait for an acquisition.
+    urgent: Cell<usize>,
+    /// Tells a running acquisition that one more does.
+    hurry: Notify,
+    delivered: Delivered,
 }
 
 impl Slot {
-    /// What to do with `answer` if nobody takes it: a new term, granted or perhaps yet to be applied, is given back; one
-    /// that was granted before is in other hands too, and stays.
-    ///
-    /// A grant also takes its term out of the hands of earlier calls that it was promised to, whether they were granted
-    /// it or left in the unknown: they would give back what is in use.
-    fn deliver(
+    fn names(&self) -> (StreamName, String) {
+        let machine = self.machine.borrow();
+        (machine.stream.clone(), machine.name.clone())
+    }
+
+    /// The gate, for what may not wait for an acquisition.
+    async fn urgently(&self) -> MutexGuard<'_, ()> {
+        self.urgent.set(self.urgent.get() + 1);
+        self.hurry.notify_waiters();
+        let gate = self.gate.lock().await;
+        self.urgent.set(self.urgent.get() - 1);
+        gate
+    }
+
+    /// `work`, cut short when the gate is wanted: for what leaves nothing half done.
+    async fn unless_urgent(&self, work: impl Future<Output = Input>) -> Input {
+        let hurry = self.hurry.notified();
+        if self.urgent.get() > 0 {
+            return Input::Continue;
+        }
+        tokio::select! {
+            biased;
+            input = work => input,
+            () = hurry => Input::Continue,
+        }
+    }
+
+    fn promise(
         &self,
         answer: &Result<Outcome, LockError>,
         before: Option<&Term>,
         attempted: Option<&Term>,
-    ) -> Option<(Term, Arc<AtomicBool>)> {
-        let term = match answer {
-            Ok(Outcome::Granted(grant)) => &grant.term,
-            // What was never written, or can be applied no more, is nothing to give back.
-            Ok(Outcome::Unknown(_)) => attempted.filter(|term| self.machine.borrow().pursues(term))?,
-            _ => return None,
-        };
-        let earlier = self.delivered.borrow().clone();
-        let earlier = earlier.filter(|(delivered, _)| delivered == term);
-        let in_use = before == Some(term);
-        if let Some((_, adopted)) = &earlier
-            && (in_use || matches!(answer, Ok(Outcome::Granted(_))))
-        {
-            adopted.store(true, Ordering::Relaxed);
-        } else if earlier.is_some() {
-            return earlier;
-        }
-        if in_use {
-            return None;
-        }
-        let delivered = (term.clone(), Arc::new(AtomicBool::new(false)));
-        *self.delivered.borrow_mut() = Some(delivered.clone());
-        Some(delivered)
+    ) -> Option<Promise> {
+        // What was never written, or can be applied no more, is nothing to give back.
+        let attempted = attempted.filter(|term| self.machine.borrow().pursues(term));
+        self.delivered.promise(answer, before, attempted)
     }
 }
 
@@ -202,12 +175,8 @@ impl Worker {
         match job {
             Job::Acquire(request, reply) => self.acquire(request, reply).await,
             Job::Extend(request, reply) => self.extend(request, reply).await,
-            Job::Release(request, reply) => drop(reply.send(self.release(request, None).await)),
-            Job::GiveBack(Forsaken { request, adopted }) => {
-                let stream = request.stream.clone();
-                let answer = self.release(request, Some(&adopted)).await;
-                tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
-            }
+            Job::Release(request, reply) => drop(reply.send(self.release(request).await)),
+            Job::GiveBack(forsaken) => self.give_back(forsaken).await,
             Job::Read(stream, reply) => {
                 let answer = match self.slot(&stream) {
                     Ok(slot) => {
@@ -222,37 +191,37 @@ impl Worker {
         }
     }
 
-    async fn release(
-        &self,
-        request: ReleaseRequest,
-        adopted: Option<&AtomicBool>,
-    ) -> Result<Released, LockError> {
+    async fn release(&self, request: ReleaseRequest) -> Result<Released, LockError> {
         let slot = self.slot(&request.stream)?;
-        let _gate = slot.gate.lock().await;
-        if adopted.is_some_and(|adopted| adopted.load(Ordering::Relaxed)) {
-            return Ok(Released::NotHeld);
-        }
+        let _gate = slot.urgently().await;
         self.drive(&slot, &mut Release::new(request)).await
+    }
+
+    /// Never ahead of an acquisition that runs: it may be about to be granted the very term.
+    async fn give_back(&self, Forsaken { request, adopted }: Forsaken) {
+        let Ok(slot) = self.slot(&request.stream) else {
+            return;
+        };
+        let _gate = slot.gate.lock().await;
+        if adopted.load(Ordering::Relaxed) {
+            return;
+        }
+        let stream = request.stream.clone();
+        let answer = self.drive(&slot, &mut Release::new(request)).await;
+        tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
     }
 
     async fn acquire(self: &Rc<Self>, request: AcquireRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => {
-                return drop(reply.send(Delivery {
-                    answer: Some(Err(error)),
-                    give_back: None,
-                }));
-            }
+            Err(error) => return deliver(reply, Err(error), None),
         };
-        let _gate = slot.gate.lock().await;
+        let gate = slot.gate.lock().await;
         if reply.is_closed() {
             return;
         }
-        let _permit = self.acquiring.acquire().await;
-        let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let mut operation = Acquire::new(request.clone());
-        let answer = self.drive(&slot, &mut operation).await;
+        let (answer, before, _gate) = self.drive_giving_way(&slot, gate, &mut operation).await;
         if let Ok(Outcome::Refused(_)) = &answer {
             // A contender: from here on, what becomes of the holder should arrive as it happens.
             self.watch(None);
@@ -260,51 +229,75 @@ impl Worker {
                 self.watch(Some(slot.machine.borrow().name.clone()));
             }
         }
+        let promise = slot.promise(&answer, before.as_ref(), Some(operation.term()));
         let release = ReleaseRequest::new(&request.stream, &request.instance);
-        let delivered = slot.deliver(&answer, before.as_ref(), Some(operation.term()));
-        self.deliver(reply, answer, delivered, release);
+        deliver(reply, answer, promise.map(|p| p.kept_by(&self.jobs, release)));
     }
 
     async fn extend(self: &Rc<Self>, request: ExtendRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => {
-                return drop(reply.send(Delivery {
-                    answer: Some(Err(error)),
-                    give_back: None,
-                }));
-            }
+            Err(error) => return deliver(reply, Err(error), None),
         };
-        let _gate = slot.gate.lock().await;
+        let _gate = slot.urgently().await;
         let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let release = ReleaseRequest::new(&request.stream, &request.instance);
         let mut operation = Extend::new(request);
         let answer = self.drive(&slot, &mut operation).await;
-        let delivered = slot.deliver(&answer, before.as_ref(), operation.new_term());
-        self.deliver(reply, answer, delivered, release);
+        let promise = slot.promise(&answer, before.as_ref(), operation.new_term());
+        deliver(reply, answer, promise.map(|p| p.kept_by(&self.jobs, release)));
     }
 
-    fn deliver(
+    /// Drives an acquisition, which gives way at its reads and pauses to an extension or a release of the same stream: a
+    /// read that is never answered must not cost a holder in this process its term. Also answers which term was valid
+    /// before the acquisition's last turn.
+    async fn drive_giving_way<'a>(
         &self,
-        reply: oneshot::Sender<Delivery>,
-        answer: Result<Outcome, LockError>,
-        delivered: Option<(Term, Arc<AtomicBool>)>,
-        release: ReleaseRequest,
-    ) {
-        let give_back = delivered.map(|(term, adopted)| {
-            let request = release.claim(Claim::Term(term));
-            (self.jobs.clone(), Forsaken { request, adopted })
-        });
-        let answer = Some(answer);
-        // If nobody waits, the delivery comes back, and its drop gives the grant back.
-        drop(reply.send(Delivery { answer, give_back }));
+        slot: &'a Slot,
+        mut gate: MutexGuard<'a, ()>,
+        operation: &mut Acquire,
+    ) -> (Result<Outcome, LockError>, Option<Term>, MutexGuard<'a, ()>) {
+        let (stream, name) = slot.names();
+        let mut before = slot.machine.borrow_mut().valid_term(self.now().at);
+        let mut input = Input::Continue;
+        loop {
+            let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
+            let timeout = operation.attempt_timeout();
+            let next = async {
+                match step {
+                    Step::Done(answer) => Err(answer),
+                    Step::Create(lease) => Ok(self.api.create(&stream, &lease, timeout).await),
+                    Step::Put(lease) => Ok(self.api.update(&stream, &lease, timeout).await),
+                    Step::Get => {
+                        let read = async {
+                            let _permit = self.acquiring.acquire().await;
+                            self.api.get(&stream, &name, timeout).await
+                        };
+                        Ok(slot.unless_urgent(read).await)
+                    }
+                    Step::Wait(pause) => {
+                        let wait = async {
+                            tokio::time::sleep(jittered(pause)).await;
+                            Input::Continue
+                        };
+                        Ok(slot.unless_urgent(wait).await)
+                    }
+                }
+            };
+            input = match next.await {
+                Err(answer) => return (answer, before, gate),
+                Ok(input) => input,
+            };
+            if slot.urgent.get() > 0 && matches!(input, Input::Continue) {
+                drop(gate);
+                gate = slot.gate.lock().await;
+                before = slot.machine.borrow_mut().valid_term(self.now().at);
+            }
+        }
     }
 
     async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
-        let (stream, name) = {
-            let machine = slot.machine.borrow();
-            (machine.stream.clone(), machine.name.clone())
-        };
+        let (stream, name) = slot.names();
         let mut input = Input::Continue;
         loop {
             // The time is taken before the request is sent: deadlines count from here.
@@ -338,7 +331,9 @@ impl Worker {
                 machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
                 gate: Mutex::new(()),
                 used: RefCell::new(now),
-                delivered: RefCell::default(),
+                urgent: Cell::new(0),
+                hurry: Notify::new(),
+                delivered: Delivered::default(),
             })
         });
         *slot.used.borrow_mut() = now;

@@ -116,7 +116,8 @@ pub(crate) fn acquisition(
         Holder::Changes => (record.transitions + 1).clamp(0, TRANSITIONS_MAX),
     };
     if holder == Holder::Changes || record.acquire_time.is_none() {
-        spec.acquire_time = Some(attempt.renew_text.clone());
+        // Not the renewTime, which may be a second ahead: people read since when somebody leads.
+        spec.acquire_time = time::micro_time(attempt.acquired_at);
     }
     spec.lease_transitions = Some(transitions);
     marked(lease, own, transitions)

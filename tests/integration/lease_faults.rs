@@ -298,3 +298,27 @@ async fn an_acquisition_of_unknown_outcome_that_nobody_waits_for_is_not_given_ba
         grant.instance.as_str()
     );
 }
+
+#[tokio::test]
+async fn a_contenders_read_that_is_never_answered_costs_a_holder_in_the_same_process_nothing() {
+    let Faulty { world, proxy, locks } = faulty("giving-way").await;
+    let first = granted(&locks, "orders", "a", secs(6)).await;
+    let held = proxy.rule(Match::get(lease(&world)), Fault::Hold);
+    let contender = locks.clone();
+    let asking = tokio::spawn(async move {
+        contender
+            .acquire(AcquireRequest::new(&stream("orders"), &instance("b"), secs(60)))
+            .await
+    });
+    held.wait_fired(1, LIMIT).await.unwrap();
+    let begun = locks.clock().now();
+    while locks.clock().now() < begun + Duration::from_secs(9) {
+        let outcome = locks.extend(ExtendRequest::of(&first, secs(6))).await.unwrap();
+        assert!(outcome.is_granted(), "{outcome:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    held.remove();
+    held.release();
+    let answer = asking.await.unwrap();
+    assert!(!answer.is_ok_and(|outcome| outcome.is_granted()));
+}

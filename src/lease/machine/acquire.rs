@@ -203,9 +203,11 @@ impl Acquire {
             ttl: self.request.ttl,
             token,
             acquired_at: match holder {
-                write::Holder::Stays => seen.record.acquire_time.unwrap_or(now.wall),
-                // As it will be read: the wire has microseconds.
-                write::Holder::Changes => time::parse(&renew_text).unwrap_or(now.wall),
+                write::Holder::Stays => seen
+                    .record
+                    .acquire_time
+                    .unwrap_or_else(|| time::to_micros(now.wall)),
+                write::Holder::Changes => time::to_micros(now.wall),
             },
             renew_text,
             serial: machine.serial,
@@ -248,10 +250,15 @@ impl Operation for Acquire {
                 }
             }
             Input::Unknown(unknown) => self.failed(machine, now, &unknown),
-            Input::Refused(error) => Step::Done(match self.unsettled.take() {
-                Some(write) => Ok(Outcome::Unknown(write)),
-                None => Err(error),
-            }),
+            Input::Refused(error) => {
+                if self.writing {
+                    machine.write_refused();
+                }
+                Step::Done(match self.unsettled.take() {
+                    Some(write) => Ok(Outcome::Unknown(write)),
+                    None => Err(error),
+                })
+            }
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Extend {
     request: ExtendRequest,
     /// The first write of this operation.
     wrote: Option<u64>,
+    /// Whether the last request was a write.
+    writing: bool,
     tries: u32,
     conflicts: u32,
     /// Whether what was last seen has been overtaken, so that another write from it would be too.
@@ -33,6 +35,7 @@ impl Extend {
         Self {
             request,
             wrote: None,
+            writing: false,
             tries: 0,
             conflicts: 0,
             stale: false,
@@ -52,8 +55,14 @@ impl Extend {
             && let Some(lease) = machine.renewal(now, self.request.ttl)
         {
             self.wrote.get_or_insert(machine.serial);
+            self.writing = true;
             return Step::Put(lease);
         }
+        self.read()
+    }
+
+    fn read(&mut self) -> Step<Answer> {
+        self.writing = false;
         Step::Get
     }
 
@@ -160,7 +169,7 @@ impl Operation for Extend {
         let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
         self.give_up.get_or_insert(now.at + limit);
         match input {
-            Input::Continue if self.stale => Step::Get,
+            Input::Continue if self.stale => self.read(),
             Input::Continue => self.write_or_read(machine, now),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
                 Ok(current) => {
@@ -178,11 +187,16 @@ impl Operation for Extend {
                 self.conflicts += 1;
                 match overtaken(self.conflicts) {
                     Some(unknown) => self.failed(machine, now, unknown),
-                    None => Step::Get,
+                    None => self.read(),
                 }
             }
             Input::Unknown(unknown) => self.failed(machine, now, unknown),
-            Input::Refused(error) => Step::Done(Err(error)),
+            Input::Refused(error) => {
+                if self.writing {
+                    machine.write_refused();
+                }
+                Step::Done(Err(error))
+            }
         }
     }
 

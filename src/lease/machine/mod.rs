@@ -330,6 +330,16 @@ impl Machine {
         Some(lease)
     }
 
+    /// The last write was definitely not applied: it binds nothing, and there is nothing of it to settle.
+    fn write_refused(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.last_was_refused();
+            if own.proven().is_none() && !own.is_unsettled() {
+                self.own = None;
+            }
+        }
+    }
+
     fn refusal(&self, now: Now, date: Option<SystemTime>) -> Refusal {
         let Some(seen) = &self.seen else {
             return Refusal::NotHeld;
