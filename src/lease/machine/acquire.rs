@@ -25,8 +25,8 @@ pub(crate) struct Acquire {
     conflicts: u32,
     /// Whether the last request was a write to an existing Lease.
     writing: bool,
-    /// Whether only what is the asker's already may be taken: an extension that needs a new term.
-    only_mine: bool,
+    /// Only what is the asker's already by this claim may be taken: an extension that needs a new term.
+    only_mine: Option<Claim>,
     /// A write of this operation that may have been applied, and why that is not known.
     unsettled: Option<Unknown>,
     /// The first write of this operation. A grant is one of its own writes, proven.
@@ -46,16 +46,16 @@ impl Acquire {
             tries: 0,
             conflicts: 0,
             writing: false,
-            only_mine: false,
+            only_mine: None,
             unsettled: None,
             wrote: None,
         }
     }
 
     /// The acquisition that an extension needs when its own term is over: a new term for what is still the asker's.
-    pub(super) fn again(request: AcquireRequest) -> Self {
+    pub(super) fn again(request: AcquireRequest, claim: Claim) -> Self {
         Self {
-            only_mine: true,
+            only_mine: Some(claim),
             ..Self::new(request)
         }
     }
@@ -127,15 +127,16 @@ impl Acquire {
             return Step::Done(Ok(Outcome::Refused(Refusal::Expired)));
         }
         let counted = record.counted_holder();
-        let our_attempt = record.mark.as_ref().is_some_and(|mark| {
-            mark.id == self.term.as_str() && !mark.released && counted == Some(self.request.instance.as_str())
-        });
-        let mine = match &self.request.claim {
-            Claim::Instance => counted == Some(self.request.instance.as_str()),
-            Claim::Term(_) => our_attempt,
-        };
+        let mine = counted == Some(self.request.instance.as_str())
+            && match self.only_mine.as_ref().unwrap_or(&self.request.claim) {
+                Claim::Instance => true,
+                Claim::Term(term) => record
+                    .mark
+                    .as_ref()
+                    .is_some_and(|mark| mark.id == term.as_str() && !mark.released),
+            };
         let free = record.holding() == Holding::Free;
-        if !mine && self.only_mine {
+        if !mine && self.only_mine.is_some() {
             return Step::Done(Ok(Outcome::Refused(machine.refusal(now, date))));
         }
         if !mine && !free && !machine.proves_expiry(now, date, self.request.ttl) {
@@ -235,7 +236,7 @@ impl Operation for Acquire {
             },
             Input::Missing => {
                 machine.missing(now.at);
-                if self.only_mine {
+                if self.only_mine.is_some() {
                     return Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)));
                 }
                 self.create(machine, now)

@@ -96,33 +96,27 @@ impl Extend {
         let Some(seen) = &machine.seen else {
             return refuse(Refusal::NotHeld);
         };
-        match seen.record.holding() {
-            Holding::Free => return refuse(Refusal::NotHeld),
-            Holding::Held(holder) | Holding::Wiped(holder) if holder != self.request.instance.as_str() => {
+        let record = &seen.record;
+        let of_our_term = |term: &Term| record.mark.as_ref().is_some_and(|mark| mark.id == term.as_str());
+        match (record.holding(), &self.request.claim) {
+            (Holding::Free, Claim::Term(term)) if of_our_term(term) => return refuse(Refusal::Expired),
+            (Holding::Free, _) => return refuse(Refusal::NotHeld),
+            (Holding::Held(holder) | Holding::Wiped(holder), _)
+                if holder != self.request.instance.as_str() =>
+            {
                 return refuse(machine.refusal(now, date));
             }
-            Holding::Held(_) | Holding::Wiped(_) => {}
+            // A twin's.
+            (_, Claim::Term(term)) if !of_our_term(term) => return refuse(machine.refusal(now, date)),
+            _ => {}
         }
-        if let Claim::Term(term) = &self.request.claim {
-            // The record of our own over term, or a twin's.
-            let shows_ours = seen
-                .record
-                .mark
-                .as_ref()
-                .is_some_and(|mark| mark.id == term.as_str());
-            return refuse(if shows_ours {
-                Refusal::Expired
-            } else {
-                machine.refusal(now, date)
-            });
-        }
-        // Ours by the instance id, under a term that is over or that another process wrote.
-        let over = own_over || read::is_expired(seen, now, date);
+        // Ours, under a term that is over or, by the instance id, that another process wrote.
+        let over = own_over || read::is_expired(seen, now, date) || self.request.claim != Claim::Instance;
         match self.request.if_expired {
             IfExpired::Refuse if over => refuse(Refusal::Expired),
             _ => {
                 let request = AcquireRequest::new(&machine.stream, &self.request.instance, self.request.ttl);
-                let mut acquire = Acquire::again(request);
+                let mut acquire = Acquire::again(request, self.request.claim.clone());
                 let step = acquire.step(machine, now, Input::Continue);
                 self.again = Some(acquire);
                 step

@@ -563,6 +563,41 @@ fn extending_a_free_lease_takes_nothing() {
 }
 
 #[test]
+fn a_term_that_is_over_is_taken_again_when_asked_to_also_by_its_claim() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let first = world.granted(&mut a, "a", 15);
+    world.advance(14_000);
+    let refused = world
+        .run(&mut a, Extend::new(ExtendRequest::of(&first, ttl(15))))
+        .unwrap();
+    assert!(
+        matches!(refused, Outcome::Refused(Refusal::Expired)),
+        "{refused:?}"
+    );
+    let again = ExtendRequest::of(&first, ttl(15)).if_expired(IfExpired::TakeAgain);
+    let second = world
+        .run(&mut a, Extend::new(again.clone()))
+        .unwrap()
+        .granted()
+        .unwrap();
+    assert_ne!(second.term, first.term);
+    assert!(second.token > first.token);
+    let outcome = world.run(&mut a, Extend::new(again)).unwrap();
+    assert!(
+        !outcome.is_granted(),
+        "the first claim has nothing left: {outcome:?}"
+    );
+    assert!(matches!(world.release(&mut a, "a"), Released::Released));
+    let outcome = world
+        .run(&mut a, Extend::new(ExtendRequest::of(&second, ttl(15))))
+        .unwrap();
+    assert!(
+        matches!(outcome, Outcome::Refused(Refusal::Expired)),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn a_state_never_lies_in_the_past() {
     let (mut world, mut a) = (World::new(), World::new().machine());
     world.granted(&mut a, "a", 3);
