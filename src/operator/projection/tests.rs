@@ -311,6 +311,32 @@ fn a_status_never_goes_back() {
 }
 
 #[test]
+fn a_clock_that_is_behind_brings_no_leader_back() {
+    // Two replicas tell the server's time from different replies, up to a second apart.
+    let mut stage = Stage::new();
+    stage.acquire(0.0, 15.0, "a");
+    stage.reconcile(0.1);
+    stage.reconcile(16.0);
+    assert_eq!(stage.held(), pair("False", "LeaseExpired"));
+    for fresh in [false, true] {
+        let behind = stage.project(15.2, fresh);
+        assert_eq!((behind.write, behind.read_first), (None, false));
+    }
+    // A holder that renews after all leads again.
+    stage.renew(15.9, 15.0);
+    assert_eq!(stage.project(16.0, false).write, Some(WriteReason::Transition));
+
+    let mut stage = Stage::new();
+    stage.acquire(0.0, 15.0, "a");
+    stage.reconcile(0.1);
+    stage.put(1.0, 15.0, |l| l.hold = Hold::Wiped("a".into()));
+    stage.reconcile(1.1);
+    stage.reconcile(17.0);
+    assert_eq!(stage.held(), pair("False", "LeaseFree"));
+    assert_eq!(stage.project(16.5, false).write, None);
+}
+
+#[test]
 fn a_gap_is_said_and_not_invented() {
     let mut stage = Stage::new();
     stage.acquire(0.0, 15.0, "a");
