@@ -29,6 +29,9 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
         let mut objects = snapshot.objects.iter();
         objects.any(|o| !is_discovered(o) && o.spec.stream_name == stream)
     };
+    if snapshot.objects.is_empty() {
+        shared.caught_up(key);
+    }
     let mut again: Option<Duration> = None;
     let mut all_shown = true;
     // What fails for one object is told after the others had their turn.
@@ -110,10 +113,20 @@ async fn yield_to_hand_written(
                 "took the discovered object away: another for the same Lease was written by hand"
             );
         }
-        Err(ApiError::NotFound(_) | ApiError::Conflict) => {}
+        Err(ApiError::NotFound(_)) => {}
+        // Written meanwhile, by another replica say, or another object by now: looked at again as it is.
+        Err(ApiError::Conflict) => match shared.server.object(&key.namespace, &name).await {
+            Ok(current) => {
+                see(shared, current);
+                shared.wake(key.clone());
+                return Ok(());
+            }
+            Err(ApiError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        },
         Err(error) => return Err(error),
     }
-    shared.lose_object(&key.namespace, &name);
+    shared.lose_object(&key.namespace, &name, object.uid().as_deref());
     Ok(())
 }
 

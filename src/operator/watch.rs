@@ -138,9 +138,8 @@ pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: S
                 }
             }
             Event::Delete(object) => {
-                if let Some(key) =
-                    shared.lose_object(&object.namespace().unwrap_or_default(), &object.name_any())
-                {
+                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+                if let Some(key) = shared.lose_object(&namespace, &name, object.uid().as_deref()) {
                     shared.wake(key);
                 }
             }
