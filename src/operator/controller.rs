@@ -31,6 +31,8 @@ use crate::crd::ChangeStreamLeader;
 const SIDE_BY_SIDE: usize = 16;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(15);
+/// How long a stop waits for what is being written: a Pod is killed after 30 s.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How long a watch may lag behind a read before the read is believed without it.
 const LAG_MAX: Duration = Duration::from_secs(2);
 /// How often the same error is said.
@@ -235,8 +237,11 @@ pub(crate) async fn work(
             }
         }
     }
-    // Every request has a time-out, so this ends.
-    while running.next().await.is_some() {}
+    // What is cut off after that the next operator does again.
+    let finished = async { while running.next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WRITES, finished).await.is_err() {
+        tracing::warn!("stopping without an answer to the last writes");
+    }
 }
 
 /// How often each key failed in a row, and what was said of it.
