@@ -87,13 +87,25 @@ async fn discover(shared: &Shared, key: &Key, lease: &LeaseView) -> Result<(), A
             shared.wake(key.clone());
             Ok(())
         }
-        // The watch will show it, or already does.
         Err(ApiError::Conflict) => {
             let name = object.name_any();
-            see(shared, shared.server.object(&key.namespace, &name).await?);
+            let found = shared.server.object(&key.namespace, &name).await?;
+            let is_it = found.spec.stream_name == object.spec.stream_name
+                && lease_of(&found).is_ok_and(|found| found == *key);
+            see(shared, found);
+            // Both names are another's: only a person can mend that, so asking again at once would go on for ever.
+            if taken && !is_it {
+                return Err(ApiError::NameTaken {
+                    name,
+                    lease: key.lease.clone(),
+                });
+            }
+            // The watch will show it, or already does; or it is about something else, and the other name is tried.
             shared.wake(key.clone());
             Ok(())
         }
+        // It was deleted with its namespace, and the Lease is about to be.
+        Err(ApiError::NamespaceEnds) => Ok(()),
         Err(error) => Err(error),
     }
 }

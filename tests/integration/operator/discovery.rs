@@ -1,8 +1,9 @@
 //! Which objects there are, and what they say of Leases that are missing, unlabelled or another stream's.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::api::{DeleteParams, ListParams};
 use leasewarden::crd::{HELD, READY};
+use leasewarden_faultproxy::FaultProxy;
 
 use super::*;
 
@@ -118,6 +119,69 @@ async fn a_name_that_is_taken_hides_no_stream() {
     stage.instance("a").acquire("orders", TTL).await;
     stage.holder_is("orders.discovered", Some("a")).await;
     stage.holder_is("orders", None).await;
+}
+
+#[tokio::test]
+async fn two_names_that_are_taken_are_said_and_make_no_hot_loop() {
+    let mut stage = Stage::empty("both-taken").await;
+    stage.write_object("orders", spec("payments")).await;
+    stage.write_object("orders.discovered", spec("payments")).await;
+    let proxy = FaultProxy::start(&stage.control_plane.kube_config()).unwrap();
+    stage.start_behind(&proxy);
+    stage.instance("a").acquire("orders", TTL).await;
+    stage
+        .operator()
+        .says("the stream of Lease orders is not shown: ChangeStreamLeader orders.discovered")
+        .await;
+    // Retries come after half a second, and then later and later.
+    proxy.forget_seen();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = proxy.count(|request| request.method == "POST");
+    assert!(asked <= 4, "{asked} attempts in two seconds");
+    // Freed, the name is taken.
+    stage
+        .objects()
+        .delete("orders.discovered", &DeleteParams::default())
+        .await
+        .unwrap();
+    stage.holder_is("orders.discovered", Some("a")).await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_deleted_is_no_missing_permission() {
+    let mut stage = Stage::new("ends").await;
+    if stage.control_plane.is_existing() {
+        return; // The finalizer below is for a namespace that is ours alone.
+    }
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders", Some("a")).await;
+    // Held back, so that the Lease outlives its object.
+    stage
+        .patch_lease(
+            "orders",
+            json!({"metadata": {"finalizers": ["leasewarden.dev/test"]}}),
+        )
+        .await;
+    Api::<Namespace>::all(stage.client.clone())
+        .delete(stage.namespace.name(), &DeleteParams::default())
+        .await
+        .unwrap();
+    until("the object is gone", || async {
+        let left = stage.objects().get_opt("orders").await.unwrap();
+        left.is_none().then_some(())
+    })
+    .await;
+    stage
+        .patch_lease("orders", json!({"metadata": {"finalizers": null}}))
+        .await;
+    until("the Lease is gone", || async {
+        let left = stage.leases().get_opt("orders").await.unwrap();
+        left.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(stage.operator().signal("-TERM").await.code(), Some(0));
+    let log = stage.operator().log();
+    assert!(!log.contains("not permitted"), "{log}");
 }
 
 #[tokio::test]
