@@ -1,9 +1,6 @@
 //! A correct lock on a slow and lossy way to its store: that must not make the kit fail.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasewarden::{
     LockError, LockService, LockState, Outcome, Released, StreamName,
@@ -93,12 +90,9 @@ impl LockService for Slow {
 #[tokio::test]
 async fn a_slow_and_lossy_store_does_not_make_a_correct_lock_fail() {
     let store = InMemoryLockService::new();
-    let started = Instant::now();
     let report = Contract::new(move || Arc::new(Slow::new(store.peer())))
         .run()
         .await;
     println!("{report}");
     report.assert_passed();
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(60), "it took {took:?}");
 }
