@@ -3,7 +3,7 @@
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::api::{DeleteParams, ListParams};
 use leasewarden::crd::{HELD, READY};
-use leasewarden_faultproxy::FaultProxy;
+use leasewarden_faultproxy::{Canned, Fault, FaultProxy, Match, Method, StatusCode};
 
 use super::*;
 
@@ -112,6 +112,23 @@ async fn an_object_written_by_hand_wins() {
     // And comes back when the other is deleted.
     stage.delete_object("my-orders").await;
     stage.holder_is("orders", Some("a")).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_came_too_early_is_made_again() {
+    let mut stage = Stage::empty("by-hand-conflict").await;
+    let proxy = FaultProxy::start(&stage.control_plane.kube_config()).unwrap();
+    // As if another replica had written the status in between.
+    let deletion = Match::any().method(Method::DELETE).path("/changestreamleaders/");
+    let conflict = Canned::status(StatusCode::CONFLICT, "Conflict");
+    let lost = proxy.rule(deletion.times(1), Fault::Respond(conflict));
+    stage.start_behind(&proxy);
+    stage.instance("a").acquire("orders", TTL).await;
+    stage.holder_is("orders", Some("a")).await;
+    stage.write_object("my-orders", spec("orders")).await;
+    lost.wait_fired(1, LIMIT).await.unwrap();
+    stage.object_goes("orders").await;
+    stage.holder_is("my-orders", Some("a")).await;
 }
 
 #[tokio::test]
