@@ -84,8 +84,9 @@ impl Shared {
         self.server.clock.now()
     }
 
-    pub(crate) fn told(&self, server: Timestamp) {
-        self.server.clock.told(server);
+    /// A write was just brought by the watch.
+    pub(crate) fn written_at(&self, at: Timestamp) {
+        self.server.clock.written(at);
     }
 
     /// Looks at a key soon.

@@ -67,7 +67,7 @@ pub(crate) async fn leases(client: Client, namespace: Option<String>, shared: Sh
                 };
                 // A write that was just made tells the server's time.
                 if let Some(written) = view.changed_at {
-                    shared.told(written);
+                    shared.written_at(written);
                 }
                 let key = shared.see_lease(view, true);
                 shared.wake(key);
