@@ -24,7 +24,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinSet,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// How often a standby asks.
@@ -33,6 +33,8 @@ const POLL: Duration = Duration::from_millis(250);
 const SPREAD: Duration = Duration::from_millis(500);
 /// How long there is nothing to do before the store is asked again.
 const IDLE: Duration = Duration::from_millis(20);
+/// A store that has not answered by then will not: a worker that waited on would neither lead nor stand by.
+const STORE: Duration = Duration::from_secs(5);
 /// What one event takes.
 const WORK: Duration = Duration::from_millis(5);
 
@@ -182,14 +184,17 @@ impl Replica {
     async fn work(&self, grant: &watch::Receiver<Option<Grant>>) {
         let mut store = None;
         while let Some(token) = self.may_act(grant) {
-            let result = match &mut store {
-                Some(store) => self.one_event(store, token, grant).await,
-                None => Store::connect(&self.store).await.map(|s| {
-                    store = Some(s);
-                    true
-                }),
+            let step = async {
+                match &mut store {
+                    Some(store) => self.one_event(store, token, grant).await,
+                    None => {
+                        store = Some(Store::connect(&self.store).await?);
+                        Ok(true)
+                    }
+                }
             };
-            match result {
+            let late = |_| Err(io::ErrorKind::TimedOut.into());
+            match timeout(STORE, step).await.unwrap_or_else(late) {
                 Ok(true) => {}
                 Ok(false) => sleep(IDLE).await,
                 Err(error) => {
