@@ -211,7 +211,7 @@ pub trait LockService: Send + Sync {
 /// Contract A's boolean face, on every [`LockService`].
 ///
 /// An error or an unknown outcome is `false` (or `None`), as the contract wants: never an exception. What is swallowed
-/// is logged; a missing permission at most every ten seconds.
+/// is logged; each missing permission at most every ten seconds.
 pub trait LockServiceExt: LockService {
     /// True when the lock is the asker's now: it was free, expired, or the asker's already.
     ///
@@ -305,13 +305,14 @@ fn settled(call: &str, stream: &StreamName, outcome: &Outcome) -> bool {
 
 fn swallowed(call: &str, stream: &StreamName, error: &LockError) -> bool {
     // A missing permission answers every call of a polling loop the same; one line in ten seconds says it as well.
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    if matches!(error, LockError::Forbidden { .. }) {
-        let mut last = LAST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.is_some_and(|at| at.elapsed() < Duration::from_secs(10)) {
+    static SAID: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+    if let LockError::Forbidden { action, .. } = error {
+        let mut said = SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        said.retain(|(_, at)| at.elapsed() < Duration::from_secs(10));
+        if said.iter().any(|(a, _)| a == action) {
             return false;
         }
-        *last = Some(Instant::now());
+        said.push((action.clone(), Instant::now()));
     }
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(stream = %stream, %error, source, "{call}: failed, reported as false");
