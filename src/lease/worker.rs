@@ -5,33 +5,30 @@
 //! aborts, so a dropped future never cuts a write in half. A grant that nobody waits for any more is given back.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::HashMap,
-    future::Future,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, MutexGuard, Notify, Semaphore, mpsc, oneshot},
+    sync::{MutexGuard, Semaphore, mpsc, oneshot},
     task::{JoinHandle, JoinSet, LocalSet},
 };
 
 use super::{
     api::Api,
-    delivery::{Delivered, Delivery, Forsaken, Promise, deliver},
-    machine::{Acquire, Extend, Input, Machine, Now, Operation, Read, Release, Step},
-    name::{Prefix, prefixed_lease_name},
+    delivery::{Delivery, Forsaken, deliver},
+    machine::{Acquire, Extend, Input, Now, Operation, Read, Release, Step},
+    name::Prefix,
+    slot::{Slot, Slots},
     watch::{self, News, Selector},
 };
 use crate::lock::{
-    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Moment, Outcome, ReleaseRequest, Released,
+    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
     StreamName, Term,
 };
-
-/// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
-const REMEMBERED: usize = 10_000;
 
 /// Acquisitions under way at once, and as many reads. Extensions and releases are never held back by them.
 const AT_ONCE: usize = 32;
@@ -59,58 +56,6 @@ pub(crate) enum Job {
     ShutDown(oneshot::Sender<()>),
 }
 
-struct Slot {
-    machine: RefCell<Machine>,
-    /// One operation that writes at a time: two would race each other for the resourceVersion.
-    gate: Mutex<()>,
-    used: RefCell<Moment>,
-    /// How many wait for the gate that may not wait for an acquisition.
-    urgent: Cell<usize>,
-    /// Tells a running acquisition that one more does.
-    hurry: Notify,
-    delivered: Delivered,
-}
-
-impl Slot {
-    fn names(&self) -> (StreamName, String) {
-        let machine = self.machine.borrow();
-        (machine.stream.clone(), machine.name.clone())
-    }
-
-    /// The gate, for what may not wait for an acquisition.
-    async fn urgently(&self) -> MutexGuard<'_, ()> {
-        self.urgent.set(self.urgent.get() + 1);
-        self.hurry.notify_waiters();
-        let gate = self.gate.lock().await;
-        self.urgent.set(self.urgent.get() - 1);
-        gate
-    }
-
-    /// `work`, cut short when the gate is wanted: for what leaves nothing half done.
-    async fn unless_urgent(&self, work: impl Future<Output = Input>) -> Input {
-        let hurry = self.hurry.notified();
-        if self.urgent.get() > 0 {
-            return Input::Continue;
-        }
-        tokio::select! {
-            biased;
-            input = work => input,
-            () = hurry => Input::Continue,
-        }
-    }
-
-    fn promise(
-        &self,
-        answer: &Result<Outcome, LockError>,
-        before: Option<&Term>,
-        attempted: Option<&Term>,
-    ) -> Option<Promise> {
-        // What was never written, or can be applied no more, is nothing to give back.
-        let attempted = attempted.filter(|term| self.machine.borrow().pursues(term));
-        self.delivered.promise(answer, before, attempted)
-    }
-}
-
 struct Worker {
     settings: Settings,
     client: kube::Client,
@@ -118,8 +63,7 @@ struct Worker {
     jobs: mpsc::WeakUnboundedSender<Job>,
     acquiring: Semaphore,
     reading: Semaphore,
-    /// By Lease name.
-    slots: RefCell<HashMap<String, Rc<Slot>>>,
+    slots: Slots,
     watches: RefCell<HashMap<Option<String>, JoinHandle<()>>>,
 }
 
@@ -137,7 +81,7 @@ pub(crate) async fn run(
         jobs: sender,
         acquiring: Semaphore::new(AT_ONCE),
         reading: Semaphore::new(AT_ONCE),
-        slots: RefCell::default(),
+        slots: Slots::default(),
         watches: RefCell::default(),
     });
     LocalSet::new()
@@ -317,36 +261,7 @@ impl Worker {
     }
 
     fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
-        let name = prefixed_lease_name(self.settings.prefix.as_ref(), stream);
-        let now = self.settings.clock.now();
-        let mut slots = self.slots.borrow_mut();
-        if slots.len() >= REMEMBERED && !slots.contains_key(&name) {
-            evict(&mut slots, now);
-        }
-        let slot = slots.entry(name.clone()).or_insert_with(|| {
-            let Settings {
-                namespace, allowance, ..
-            } = &self.settings;
-            Rc::new(Slot {
-                machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
-                gate: Mutex::new(()),
-                used: RefCell::new(now),
-                urgent: Cell::new(0),
-                hurry: Notify::new(),
-                delivered: Delivered::default(),
-            })
-        });
-        *slot.used.borrow_mut() = now;
-        let machine = slot.machine.borrow();
-        if machine.stream == *stream {
-            Ok(Rc::clone(slot))
-        } else {
-            Err(LockError::StreamConflict {
-                stream: stream.clone(),
-                found: machine.stream.to_string(),
-                location: machine.location(),
-            })
-        }
+        self.slots.of(&self.settings, stream)
     }
 
     /// Watches by label (`None`), or one Lease by name, unless that is done already.
@@ -376,7 +291,7 @@ impl Worker {
         match news {
             News::Lease(lease) => {
                 let name = lease.metadata.name.clone();
-                let Some(slot) = self.slots.borrow().get(&name).cloned() else {
+                let Some(slot) = self.slots.get(&name) else {
                     return;
                 };
                 let labelled = lease.is_labelled();
@@ -397,15 +312,9 @@ impl Worker {
             News::Gone(name) => self.look(&name),
             News::Listed(names) => {
                 let listed: std::collections::HashSet<String> = names.into_iter().collect();
-                let absent: Vec<String> = self
-                    .slots
-                    .borrow()
-                    .iter()
-                    .filter(|(name, slot)| {
-                        by_label && !listed.contains(*name) && slot.machine.borrow().has_seen()
-                    })
-                    .map(|(name, _)| name.clone())
-                    .collect();
+                let absent = self.slots.names(|name, slot| {
+                    by_label && !listed.contains(name) && slot.machine.borrow().has_seen()
+                });
                 for name in &absent {
                     self.look(name);
                 }
@@ -415,7 +324,7 @@ impl Worker {
 
     /// DELETED and an absence only cause a read: removing a label looks the same.
     fn look(self: &Rc<Self>, name: &str) {
-        let Some(slot) = self.slots.borrow().get(name).cloned() else {
+        let Some(slot) = self.slots.get(name) else {
             return;
         };
         let worker = Rc::clone(self);
@@ -429,19 +338,6 @@ impl Worker {
                 worker.watch(Some(name));
             }
         });
-    }
-}
-
-/// Forgets the longest unused tenth of what may be forgotten.
-fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
-    let mut idle: Vec<(Moment, String)> = slots
-        .iter()
-        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
-        .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
-        .collect();
-    idle.sort();
-    for (_, name) in idle.into_iter().take(REMEMBERED / 10) {
-        slots.remove(&name);
     }
 }
 
