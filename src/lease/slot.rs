@@ -16,6 +16,7 @@ use super::{
     delivery::{Delivered, Promise},
     machine::{Input, Machine},
     name::prefixed_lease_name,
+    watch::Watch,
     worker::Settings,
 };
 use crate::lock::{LockError, Moment, Outcome, StreamName, Term};
@@ -34,6 +35,8 @@ pub(crate) struct Slot {
     /// Tells a running acquisition that one more does.
     hurry: Notify,
     pub(crate) delivered: Delivered,
+    /// Where the Lease has lost our labels: a watch of its own, which ends with the slot.
+    pub(crate) watch: RefCell<Option<Watch>>,
 }
 
 impl Slot {
@@ -103,6 +106,7 @@ impl Slots {
                 urgent: Cell::new(0),
                 hurry: Notify::new(),
                 delivered: Delivered::default(),
+                watch: RefCell::default(),
             })
         });
         *slot.used.borrow_mut() = now;
@@ -140,5 +144,47 @@ fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
     idle.sort();
     for (_, name) in idle.into_iter().take(REMEMBERED / 10) {
         slots.remove(&name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        sync::oneshot::{self, error::TryRecvError},
+        task::{LocalSet, spawn_local, yield_now},
+    };
+
+    use super::*;
+    use crate::lock::ManualClock;
+
+    #[tokio::test]
+    async fn a_stream_that_is_forgotten_is_watched_no_more() {
+        let settings = Settings {
+            namespace: "ns".to_owned(),
+            prefix: None,
+            allowance: None,
+            clock: Arc::new(ManualClock::new()),
+        };
+        let stream = |n: usize| StreamName::new(format!("s{n:06}")).unwrap();
+        let (mut open, mut watched) = oneshot::channel::<()>();
+        let watching = async move { open.closed().await };
+        LocalSet::new()
+            .run_until(async {
+                let slots = Slots::default();
+                let slot = slots.of(&settings, &stream(0)).unwrap();
+                *slot.watch.borrow_mut() = Some(Watch(spawn_local(watching)));
+                drop(slot);
+                for n in 1..REMEMBERED {
+                    slots.of(&settings, &stream(n)).unwrap();
+                }
+                yield_now().await;
+                assert_eq!(watched.try_recv(), Err(TryRecvError::Empty));
+                slots.of(&settings, &stream(REMEMBERED)).unwrap();
+                yield_now().await;
+                assert_eq!(watched.try_recv(), Err(TryRecvError::Closed));
+            })
+            .await;
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::HashSet,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{
     sync::{MutexGuard, Semaphore, mpsc, oneshot},
-    task::{JoinHandle, JoinSet, LocalSet},
+    task::{JoinSet, LocalSet},
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     machine::{Acquire, Extend, Input, Now, Operation, Read, Release, Step},
     name::Prefix,
     slot::{Slot, Slots},
-    watch::{self, News, Selector},
+    watch::{News, Selector, Watch},
 };
 use crate::lock::{
     AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
@@ -64,7 +64,8 @@ struct Worker {
     acquiring: Semaphore,
     reading: Semaphore,
     slots: Slots,
-    watches: RefCell<HashMap<Option<String>, JoinHandle<()>>>,
+    /// All Leases with our labels, once there is a contender.
+    watch: RefCell<Option<Watch>>,
 }
 
 /// Runs until the last sender of `jobs` is gone, or a shutdown is asked for.
@@ -82,7 +83,7 @@ pub(crate) async fn run(
         acquiring: Semaphore::new(AT_ONCE),
         reading: Semaphore::new(AT_ONCE),
         slots: Slots::default(),
-        watches: RefCell::default(),
+        watch: RefCell::default(),
     });
     LocalSet::new()
         .run_until(async move {
@@ -97,9 +98,6 @@ pub(crate) async fn run(
                 while tasks.try_join_next().is_some() {}
             }
             let _ = tokio::time::timeout(LINGER, async { while tasks.join_next().await.is_some() {} }).await;
-            for (_, watch) in worker.watches.borrow_mut().drain() {
-                watch.abort();
-            }
             if let Some(done) = told {
                 let _ = done.send(());
             }
@@ -168,10 +166,7 @@ impl Worker {
         let (answer, before, _gate) = self.drive_giving_way(&slot, gate, &mut operation).await;
         if let Ok(Outcome::Refused(_)) = &answer {
             // A contender: from here on, what becomes of the holder should arrive as it happens.
-            self.watch(None);
-            if slot.machine.borrow().left_selector() {
-                self.watch(Some(slot.machine.borrow().name.clone()));
-            }
+            self.watch(&slot);
         }
         let promise = slot.promise(&answer, before.as_ref(), Some(operation.term()));
         let release = ReleaseRequest::new(&request.stream, &request.instance);
@@ -264,56 +259,56 @@ impl Worker {
         self.slots.of(&self.settings, stream)
     }
 
-    /// Watches by label (`None`), or one Lease by name, unless that is done already.
-    fn watch(self: &Rc<Self>, name: Option<String>) {
-        let mut watches = self.watches.borrow_mut();
-        if watches.contains_key(&name) {
-            return;
+    /// Watches all Leases with our labels, and by its name one that has lost them, unless that is done already.
+    fn watch(self: &Rc<Self>, slot: &Slot) {
+        let begin = |selector: Selector| {
+            let (worker, watched) = (Rc::downgrade(self), selector.clone());
+            let tell = move |news| {
+                if let Some(worker) = worker.upgrade() {
+                    worker.hear(news, &watched);
+                }
+            };
+            Watch::begin(
+                self.client.clone(),
+                self.settings.namespace.clone(),
+                selector,
+                tell,
+            )
+        };
+        self.watch
+            .borrow_mut()
+            .get_or_insert_with(|| begin(Selector::Labels));
+        if slot.machine.borrow().left_selector() {
+            let name = slot.machine.borrow().name.clone();
+            slot.watch
+                .borrow_mut()
+                .get_or_insert_with(|| begin(Selector::Name(name)));
         }
-        let worker = Rc::downgrade(self);
-        let selector = name.clone().map_or(Selector::Labels, Selector::Name);
-        let by_label = name.is_none();
-        let tell = Rc::new(move |news| {
-            if let Some(worker) = worker.upgrade() {
-                worker.hear(news, by_label);
-            }
-        });
-        let run = watch::run(
-            self.client.clone(),
-            self.settings.namespace.clone(),
-            selector,
-            tell,
-        );
-        watches.insert(name, tokio::task::spawn_local(run));
     }
 
-    fn hear(self: &Rc<Self>, news: News, by_label: bool) {
+    fn hear(self: &Rc<Self>, news: News, watched: &Selector) {
         match news {
             News::Lease(lease) => {
-                let name = lease.metadata.name.clone();
-                let Some(slot) = self.slots.get(&name) else {
+                let Some(slot) = self.slots.get(&lease.metadata.name) else {
                     return;
                 };
                 let labelled = lease.is_labelled();
-                if let Err(error) = slot
+                let observed = slot
                     .machine
                     .borrow_mut()
-                    .observe(self.settings.clock.now(), *lease)
-                {
+                    .observe(self.settings.clock.now(), *lease);
+                if let Err(error) = observed {
                     tracing::debug!(%error, "a watched lease is unusable");
                 }
-                if by_label
-                    && labelled
-                    && let Some(watch) = self.watches.borrow_mut().remove(&Some(name))
-                {
-                    watch.abort();
+                if labelled && *watched == Selector::Labels {
+                    slot.watch.take();
                 }
             }
             News::Gone(name) => self.look(&name),
             News::Listed(names) => {
-                let listed: std::collections::HashSet<String> = names.into_iter().collect();
+                let listed: HashSet<String> = names.into_iter().collect();
                 let absent = self.slots.names(|name, slot| {
-                    by_label && !listed.contains(name) && slot.machine.borrow().has_seen()
+                    watched.covers(name) && !listed.contains(name) && slot.machine.borrow().has_seen()
                 });
                 for name in &absent {
                     self.look(name);
@@ -333,10 +328,7 @@ impl Worker {
             if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
                 tracing::debug!(%error, "could not read a lease that left the watch");
             }
-            if slot.machine.borrow().left_selector() {
-                let name = slot.machine.borrow().name.clone();
-                worker.watch(Some(name));
-            }
+            worker.watch(&slot);
         });
     }
 }
