@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::{
     delivery::{Delivered, Promise},
-    machine::{Input, Machine},
+    machine::Machine,
     name::prefixed_lease_name,
     watch::Watch,
     worker::Settings,
@@ -54,16 +54,16 @@ impl Slot {
         gate
     }
 
-    /// `work`, cut short when the gate is wanted: for what leaves nothing half done.
-    pub(crate) async fn unless_urgent(&self, work: impl Future<Output = Input>) -> Input {
+    /// `work`, or `None` once the gate is wanted: for what may be cut short because it leaves nothing half done.
+    pub(crate) async fn unless_urgent<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let hurry = self.hurry.notified();
         if self.urgent.get() > 0 {
-            return Input::Continue;
+            return None;
         }
         tokio::select! {
             biased;
-            input = work => input,
-            () = hurry => Input::Continue,
+            done = work => Some(done),
+            () = hurry => None,
         }
     }
 

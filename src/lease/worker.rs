@@ -27,14 +27,17 @@ use super::{
 };
 use crate::lock::{
     AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
-    StreamName, Term,
+    StreamName, Term, Unknown,
 };
 
-/// Acquisitions under way at once, and as many reads. Extensions and releases are never held back by them.
+/// Reads of acquisitions under way at once, and as many others. Extensions and releases are never held back by them.
 const AT_ONCE: usize = 32;
 
 /// How long what is under way may take to finish once nobody can ask any more.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// Why an acquisition had no reply to its read.
+const GAVE_WAY: &str = "a renewal or release of the same stream in this process came first, again and again";
 
 /// What is fixed when a service is built.
 #[derive(Clone)]
@@ -202,32 +205,29 @@ impl Worker {
         loop {
             let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
             let timeout = operation.attempt_timeout();
-            let next = async {
-                match step {
-                    Step::Done(answer) => Err(answer),
-                    Step::Create(lease) => Ok(self.api.create(&stream, &lease, timeout).await),
-                    Step::Put(lease) => Ok(self.api.update(&stream, &lease, timeout).await),
-                    Step::Get => {
-                        let read = async {
-                            let _permit = self.acquiring.acquire().await;
-                            self.api.get(&stream, &name, timeout).await
-                        };
-                        Ok(slot.unless_urgent(read).await)
-                    }
-                    Step::Wait(pause) => {
-                        let wait = async {
-                            tokio::time::sleep(jittered(pause)).await;
-                            Input::Continue
-                        };
-                        Ok(slot.unless_urgent(wait).await)
-                    }
+            let mut gives_way = false;
+            input = match step {
+                Step::Done(answer) => return (answer, before, gate),
+                Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
+                Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
+                Step::Get => {
+                    let read = async {
+                        let _permit = self.acquiring.acquire().await;
+                        self.api.get(&stream, &name, timeout).await
+                    };
+                    slot.unless_urgent(read).await.unwrap_or_else(|| {
+                        gives_way = true;
+                        // A failure like any other, so that who renews without a pause cannot keep it from its end.
+                        Input::Unknown(Unknown::new(GAVE_WAY))
+                    })
+                }
+                Step::Wait(pause) => {
+                    let wait = tokio::time::sleep(jittered(pause));
+                    gives_way = slot.unless_urgent(wait).await.is_none();
+                    Input::Continue
                 }
             };
-            input = match next.await {
-                Err(answer) => return (answer, before, gate),
-                Ok(input) => input,
-            };
-            if slot.urgent.get() > 0 && matches!(input, Input::Continue) {
+            if gives_way {
                 drop(gate);
                 gate = slot.gate.lock().await;
                 before = slot.machine.borrow_mut().valid_term(self.now().at);

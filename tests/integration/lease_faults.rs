@@ -322,3 +322,26 @@ async fn a_contenders_read_that_is_never_answered_costs_a_holder_in_the_same_pro
     let answer = asking.await.unwrap();
     assert!(!answer.is_ok_and(|outcome| outcome.is_granted()));
 }
+
+#[tokio::test]
+async fn a_holder_that_renews_without_a_pause_keeps_no_contender_in_the_same_process_waiting_for_ever() {
+    let Faulty { world, proxy, locks } = faulty("no-pause").await;
+    let first = granted(&locks, "orders", "a", secs(600)).await;
+    let slow = proxy.rule(
+        Match::get(lease(&world)),
+        Fault::DelayReply(Duration::from_secs(1)),
+    );
+    let renewing = async {
+        loop {
+            let outcome = locks.extend(ExtendRequest::of(&first, secs(600))).await.unwrap();
+            assert!(outcome.is_granted(), "{outcome:?}");
+        }
+    };
+    let asking = locks.acquire(AcquireRequest::new(&stream("orders"), &instance("b"), secs(1)));
+    let answer = tokio::select! {
+        () = renewing => unreachable!("it goes on for ever"),
+        answer = tokio::time::timeout(LIMIT, asking) => answer.expect("answered"),
+    };
+    assert!(slow.fired() >= 1);
+    assert!(!answer.is_ok_and(|outcome| outcome.is_granted()));
+}
