@@ -173,6 +173,19 @@ fn a_term_that_is_over_is_taken_again_when_asked_to_also_by_its_claim() {
 }
 
 #[test]
+fn a_term_that_is_taken_again_and_proven_too_late_is_written_once_more() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let first = world.granted(&mut a, "a", 1);
+    world.advance(950);
+    world.faults = [Fault::None, Fault::None, Fault::Late(950)].into();
+    let again = ExtendRequest::of(&first, ttl(1)).if_expired(IfExpired::TakeAgain);
+    let outcome = world.run(&mut a, Extend::new(again)).unwrap();
+    let grant = outcome.granted().expect("its own late write does not refuse it");
+    assert_ne!(grant.term, first.term);
+    assert!(grant.token > first.token);
+}
+
+#[test]
 fn an_extension_or_acquisition_that_meets_conflicts_without_end_does_not_storm() {
     let (mut world, mut a) = (World::new(), World::new().machine());
     world.granted(&mut a, "a", 15);
