@@ -34,10 +34,7 @@ fn scenario_01_a_release_that_meets_a_conflict_reads_again() {
     world.advance(16_000);
     world.granted(&mut b, "b", 15);
     let before = world.lease.clone();
-    assert!(matches!(
-        world.release(&mut a, "a"),
-        Released::NotHeld | Released::Released
-    ));
+    assert!(matches!(world.release(&mut a, "a"), Released::NotHeld));
     assert_eq!(world.lease, before);
 }
 
@@ -61,4 +58,22 @@ fn a_release_that_meets_conflicts_without_end_comes_to_an_end() {
     );
     assert!(world.at < begun + Duration::from_secs(20));
     assert!(world.sent.len() < 200, "and does not storm: {}", world.sent.len());
+}
+
+#[test]
+fn a_release_whose_reply_was_lost_is_one_also_when_another_has_the_lease_by_then() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let mut b = world.machine();
+    world.granted(&mut a, "a", 15);
+    let mut release = Release::new(ReleaseRequest::new(&stream(), &instance("a")));
+    let Step::Put(lease) = release.step(&mut a, world.now(), Input::Continue) else {
+        panic!()
+    };
+    world.put(lease).unwrap();
+    world.granted(&mut b, "b", 15);
+    let lost = Input::Unknown(Unknown::new("no reply"));
+    assert!(matches!(release.step(&mut a, world.now(), lost), Step::Wait(_)));
+    let answer = world.run(&mut a, release);
+    assert!(matches!(answer, Ok(Released::Released)), "{answer:?}");
+    assert_eq!(world.holder(), "b");
 }
