@@ -69,9 +69,9 @@ impl Promise {
     }
 }
 
-/// The last new term of a stream that an answer carried.
+/// The new terms of a stream that answers carry which may yet be given back.
 #[derive(Debug, Default)]
-pub(crate) struct Delivered(RefCell<Option<Promise>>);
+pub(crate) struct Delivered(RefCell<Vec<Promise>>);
 
 impl Delivered {
     /// What is to be given back if nobody takes `answer`: a new term, granted or (`attempted`) perhaps yet to be applied.
@@ -91,18 +91,23 @@ impl Delivered {
             _ => return None,
         };
         let in_use = before == Some(term);
-        let earlier = self.0.borrow().clone().filter(|promise| promise.term == *term);
-        match earlier {
-            Some(promise) if in_use || granted => promise.adopted.store(true, Ordering::Relaxed),
-            Some(promise) => return Some(promise),
-            None => {}
+        let mut promises = self.0.borrow_mut();
+        // Of a promise that nobody else has, the answer was taken or its grant given back.
+        promises.retain(|promise| Arc::strong_count(&promise.adopted) > 1);
+        let earlier = promises.iter().position(|promise| promise.term == *term);
+        if in_use || granted {
+            if let Some(at) = earlier {
+                promises.swap_remove(at).adopted.store(true, Ordering::Relaxed);
+            }
+        } else if let Some(at) = earlier {
+            return Some(promises[at].clone());
         }
         if in_use {
             return None;
         }
         let (term, adopted) = (term.clone(), Arc::default());
         let promise = Promise { term, adopted };
-        *self.0.borrow_mut() = Some(promise.clone());
+        promises.push(promise.clone());
         Some(promise)
     }
 }
@@ -115,4 +120,55 @@ pub(crate) fn deliver(
 ) {
     let answer = Some(answer);
     drop(reply.send(Delivery { answer, give_back }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::{Grant, InstanceId, Moment, StreamName, Unknown};
+
+    fn granted(term: &Term) -> Outcome {
+        let (stream, a) = (StreamName::new("s").unwrap(), InstanceId::new("a").unwrap());
+        Outcome::Granted(Grant::new(stream, a, term.clone(), Moment::NEVER))
+    }
+
+    fn unknown() -> Outcome {
+        Outcome::Unknown(Unknown::new("no reply"))
+    }
+
+    fn adopted(promise: &Promise) -> bool {
+        promise.adopted.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_new_grant_is_promised_and_one_that_was_valid_before_is_in_use() {
+        let (delivered, term) = (Delivered::default(), Term::random());
+        let first = delivered.promise(&Ok(granted(&term)), None, None).unwrap();
+        assert!(!adopted(&first));
+        assert!(
+            delivered
+                .promise(&Ok(granted(&term)), Some(&term), None)
+                .is_none()
+        );
+        assert!(adopted(&first), "another call has it now");
+    }
+
+    #[test]
+    fn a_grant_takes_its_term_from_an_unknown_call_whatever_other_terms_were_tried_since() {
+        let (delivered, term, other) = (Delivered::default(), Term::random(), Term::random());
+        let lost = delivered.promise(&Ok(unknown()), None, Some(&term)).unwrap();
+        let between = delivered.promise(&Ok(unknown()), None, Some(&other)).unwrap();
+        let retried = delivered.promise(&Ok(granted(&term)), None, Some(&term)).unwrap();
+        assert!(adopted(&lost));
+        assert!(!adopted(&between) && !adopted(&retried));
+    }
+
+    #[test]
+    fn promises_that_are_kept_are_forgotten() {
+        let delivered = Delivered::default();
+        for _ in 0..100 {
+            drop(delivered.promise(&Ok(unknown()), None, Some(&Term::random())));
+        }
+        assert_eq!(delivered.0.borrow().len(), 1);
+    }
 }

@@ -5,39 +5,39 @@
 //! aborts, so a dropped future never cuts a write in half. A grant that nobody waits for any more is given back.
 
 use std::{
-    cell::{Cell, RefCell},
-    collections::HashMap,
-    future::Future,
+    cell::RefCell,
+    collections::HashSet,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, MutexGuard, Notify, Semaphore, mpsc, oneshot},
-    task::{JoinHandle, JoinSet, LocalSet},
+    sync::{MutexGuard, Semaphore, mpsc, oneshot},
+    task::{JoinSet, LocalSet},
 };
 
 use super::{
     api::Api,
-    delivery::{Delivered, Delivery, Forsaken, Promise, deliver},
-    machine::{Acquire, Extend, Input, Machine, Now, Operation, Read, Release, Step},
-    name::{Prefix, prefixed_lease_name},
-    watch::{self, News, Selector},
+    delivery::{Delivery, Forsaken, deliver},
+    machine::{Acquire, Extend, Input, Now, Operation, Read, Release, Step},
+    name::Prefix,
+    slot::{Slot, Slots},
+    watch::{News, Selector, Watch},
 };
 use crate::lock::{
-    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Moment, Outcome, ReleaseRequest, Released,
-    StreamName, Term,
+    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
+    StreamName, Term, Unknown,
 };
 
-/// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
-const REMEMBERED: usize = 10_000;
-
-/// Acquisitions under way at once, and as many reads. Extensions and releases are never held back by them.
+/// Reads of acquisitions under way at once, and as many others. Extensions and releases are never held back by them.
 const AT_ONCE: usize = 32;
 
 /// How long what is under way may take to finish once nobody can ask any more.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// Why an acquisition had no reply to its read.
+const GAVE_WAY: &str = "a renewal or release of the same stream in this process came first, again and again";
 
 /// What is fixed when a service is built.
 #[derive(Clone)]
@@ -59,58 +59,6 @@ pub(crate) enum Job {
     ShutDown(oneshot::Sender<()>),
 }
 
-struct Slot {
-    machine: RefCell<Machine>,
-    /// One operation that writes at a time: two would race each other for the resourceVersion.
-    gate: Mutex<()>,
-    used: RefCell<Moment>,
-    /// How many wait for the gate that may not wait for an acquisition.
-    urgent: Cell<usize>,
-    /// Tells a running acquisition that one more does.
-    hurry: Notify,
-    delivered: Delivered,
-}
-
-impl Slot {
-    fn names(&self) -> (StreamName, String) {
-        let machine = self.machine.borrow();
-        (machine.stream.clone(), machine.name.clone())
-    }
-
-    /// The gate, for what may not wait for an acquisition.
-    async fn urgently(&self) -> MutexGuard<'_, ()> {
-        self.urgent.set(self.urgent.get() + 1);
-        self.hurry.notify_waiters();
-        let gate = self.gate.lock().await;
-        self.urgent.set(self.urgent.get() - 1);
-        gate
-    }
-
-    /// `work`, cut short when the gate is wanted: for what leaves nothing half done.
-    async fn unless_urgent(&self, work: impl Future<Output = Input>) -> Input {
-        let hurry = self.hurry.notified();
-        if self.urgent.get() > 0 {
-            return Input::Continue;
-        }
-        tokio::select! {
-            biased;
-            input = work => input,
-            () = hurry => Input::Continue,
-        }
-    }
-
-    fn promise(
-        &self,
-        answer: &Result<Outcome, LockError>,
-        before: Option<&Term>,
-        attempted: Option<&Term>,
-    ) -> Option<Promise> {
-        // What was never written, or can be applied no more, is nothing to give back.
-        let attempted = attempted.filter(|term| self.machine.borrow().pursues(term));
-        self.delivered.promise(answer, before, attempted)
-    }
-}
-
 struct Worker {
     settings: Settings,
     client: kube::Client,
@@ -118,9 +66,9 @@ struct Worker {
     jobs: mpsc::WeakUnboundedSender<Job>,
     acquiring: Semaphore,
     reading: Semaphore,
-    /// By Lease name.
-    slots: RefCell<HashMap<String, Rc<Slot>>>,
-    watches: RefCell<HashMap<Option<String>, JoinHandle<()>>>,
+    slots: Slots,
+    /// All Leases with our labels, once there is a contender.
+    watch: RefCell<Option<Watch>>,
 }
 
 /// Runs until the last sender of `jobs` is gone, or a shutdown is asked for.
@@ -137,8 +85,8 @@ pub(crate) async fn run(
         jobs: sender,
         acquiring: Semaphore::new(AT_ONCE),
         reading: Semaphore::new(AT_ONCE),
-        slots: RefCell::default(),
-        watches: RefCell::default(),
+        slots: Slots::default(),
+        watch: RefCell::default(),
     });
     LocalSet::new()
         .run_until(async move {
@@ -153,9 +101,6 @@ pub(crate) async fn run(
                 while tasks.try_join_next().is_some() {}
             }
             let _ = tokio::time::timeout(LINGER, async { while tasks.join_next().await.is_some() {} }).await;
-            for (_, watch) in worker.watches.borrow_mut().drain() {
-                watch.abort();
-            }
             if let Some(done) = told {
                 let _ = done.send(());
             }
@@ -224,10 +169,7 @@ impl Worker {
         let (answer, before, _gate) = self.drive_giving_way(&slot, gate, &mut operation).await;
         if let Ok(Outcome::Refused(_)) = &answer {
             // A contender: from here on, what becomes of the holder should arrive as it happens.
-            self.watch(None);
-            if slot.machine.borrow().left_selector() {
-                self.watch(Some(slot.machine.borrow().name.clone()));
-            }
+            self.watch(&slot);
         }
         let promise = slot.promise(&answer, before.as_ref(), Some(operation.term()));
         let release = ReleaseRequest::new(&request.stream, &request.instance);
@@ -263,32 +205,29 @@ impl Worker {
         loop {
             let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
             let timeout = operation.attempt_timeout();
-            let next = async {
-                match step {
-                    Step::Done(answer) => Err(answer),
-                    Step::Create(lease) => Ok(self.api.create(&stream, &lease, timeout).await),
-                    Step::Put(lease) => Ok(self.api.update(&stream, &lease, timeout).await),
-                    Step::Get => {
-                        let read = async {
-                            let _permit = self.acquiring.acquire().await;
-                            self.api.get(&stream, &name, timeout).await
-                        };
-                        Ok(slot.unless_urgent(read).await)
-                    }
-                    Step::Wait(pause) => {
-                        let wait = async {
-                            tokio::time::sleep(jittered(pause)).await;
-                            Input::Continue
-                        };
-                        Ok(slot.unless_urgent(wait).await)
-                    }
+            let mut gives_way = false;
+            input = match step {
+                Step::Done(answer) => return (answer, before, gate),
+                Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
+                Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
+                Step::Get => {
+                    let read = async {
+                        let _permit = self.acquiring.acquire().await;
+                        self.api.get(&stream, &name, timeout).await
+                    };
+                    slot.unless_urgent(read).await.unwrap_or_else(|| {
+                        gives_way = true;
+                        // A failure like any other, so that who renews without a pause cannot keep it from its end.
+                        Input::Unknown(Unknown::new(GAVE_WAY))
+                    })
+                }
+                Step::Wait(pause) => {
+                    let wait = tokio::time::sleep(jittered(pause));
+                    gives_way = slot.unless_urgent(wait).await.is_none();
+                    Input::Continue
                 }
             };
-            input = match next.await {
-                Err(answer) => return (answer, before, gate),
-                Ok(input) => input,
-            };
-            if slot.urgent.get() > 0 && matches!(input, Input::Continue) {
+            if gives_way {
                 drop(gate);
                 gate = slot.gate.lock().await;
                 before = slot.machine.borrow_mut().valid_term(self.now().at);
@@ -317,95 +256,60 @@ impl Worker {
     }
 
     fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
-        let name = prefixed_lease_name(self.settings.prefix.as_ref(), stream);
-        let now = self.settings.clock.now();
-        let mut slots = self.slots.borrow_mut();
-        if slots.len() >= REMEMBERED && !slots.contains_key(&name) {
-            evict(&mut slots, now);
-        }
-        let slot = slots.entry(name.clone()).or_insert_with(|| {
-            let Settings {
-                namespace, allowance, ..
-            } = &self.settings;
-            Rc::new(Slot {
-                machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
-                gate: Mutex::new(()),
-                used: RefCell::new(now),
-                urgent: Cell::new(0),
-                hurry: Notify::new(),
-                delivered: Delivered::default(),
-            })
-        });
-        *slot.used.borrow_mut() = now;
-        let machine = slot.machine.borrow();
-        if machine.stream == *stream {
-            Ok(Rc::clone(slot))
-        } else {
-            Err(LockError::StreamConflict {
-                stream: stream.clone(),
-                found: machine.stream.to_string(),
-                location: machine.location(),
-            })
+        self.slots.of(&self.settings, stream)
+    }
+
+    /// Watches all Leases with our labels, and by its name one that has lost them, unless that is done already.
+    fn watch(self: &Rc<Self>, slot: &Slot) {
+        let begin = |selector: Selector| {
+            let (worker, watched) = (Rc::downgrade(self), selector.clone());
+            let tell = move |news| {
+                if let Some(worker) = worker.upgrade() {
+                    worker.hear(news, &watched);
+                }
+            };
+            Watch::begin(
+                self.client.clone(),
+                self.settings.namespace.clone(),
+                selector,
+                tell,
+            )
+        };
+        self.watch
+            .borrow_mut()
+            .get_or_insert_with(|| begin(Selector::Labels));
+        if slot.machine.borrow().left_selector() {
+            let name = slot.machine.borrow().name.clone();
+            slot.watch
+                .borrow_mut()
+                .get_or_insert_with(|| begin(Selector::Name(name)));
         }
     }
 
-    /// Watches by label (`None`), or one Lease by name, unless that is done already.
-    fn watch(self: &Rc<Self>, name: Option<String>) {
-        let mut watches = self.watches.borrow_mut();
-        if watches.contains_key(&name) {
-            return;
-        }
-        let worker = Rc::downgrade(self);
-        let selector = name.clone().map_or(Selector::Labels, Selector::Name);
-        let by_label = name.is_none();
-        let tell = Rc::new(move |news| {
-            if let Some(worker) = worker.upgrade() {
-                worker.hear(news, by_label);
-            }
-        });
-        let run = watch::run(
-            self.client.clone(),
-            self.settings.namespace.clone(),
-            selector,
-            tell,
-        );
-        watches.insert(name, tokio::task::spawn_local(run));
-    }
-
-    fn hear(self: &Rc<Self>, news: News, by_label: bool) {
+    fn hear(self: &Rc<Self>, news: News, watched: &Selector) {
         match news {
             News::Lease(lease) => {
-                let name = lease.metadata.name.clone();
-                let Some(slot) = self.slots.borrow().get(&name).cloned() else {
+                let Some(slot) = self.slots.get(&lease.metadata.name) else {
                     return;
                 };
                 let labelled = lease.is_labelled();
-                if let Err(error) = slot
+                let observed = slot
                     .machine
                     .borrow_mut()
-                    .observe(self.settings.clock.now(), *lease)
-                {
+                    .observe(self.settings.clock.now(), *lease);
+                if let Err(error) = observed {
                     tracing::debug!(%error, "a watched lease is unusable");
                 }
-                if by_label
-                    && labelled
-                    && let Some(watch) = self.watches.borrow_mut().remove(&Some(name))
-                {
-                    watch.abort();
+                if labelled && *watched == Selector::Labels {
+                    slot.watch.take();
                 }
             }
             News::Gone(name) => self.look(&name),
             News::Listed(names) => {
-                let listed: std::collections::HashSet<String> = names.into_iter().collect();
-                let absent: Vec<String> = self
-                    .slots
-                    .borrow()
-                    .iter()
-                    .filter(|(name, slot)| {
-                        by_label && !listed.contains(*name) && slot.machine.borrow().has_seen()
-                    })
-                    .map(|(name, _)| name.clone())
-                    .collect();
+                let listed: HashSet<String> = names.into_iter().collect();
+                let absent = self.slots.names(|name, slot| {
+                    watched.covers(name) && !listed.contains(name) && slot.machine.borrow().has_seen()
+                });
                 for name in &absent {
                     self.look(name);
                 }
@@ -415,7 +319,7 @@ impl Worker {
 
     /// DELETED and an absence only cause a read: removing a label looks the same.
     fn look(self: &Rc<Self>, name: &str) {
-        let Some(slot) = self.slots.borrow().get(name).cloned() else {
+        let Some(slot) = self.slots.get(name) else {
             return;
         };
         let worker = Rc::clone(self);
@@ -424,24 +328,8 @@ impl Worker {
             if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
                 tracing::debug!(%error, "could not read a lease that left the watch");
             }
-            if slot.machine.borrow().left_selector() {
-                let name = slot.machine.borrow().name.clone();
-                worker.watch(Some(name));
-            }
+            worker.watch(&slot);
         });
-    }
-}
-
-/// Forgets the longest unused tenth of what may be forgotten.
-fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
-    let mut idle: Vec<(Moment, String)> = slots
-        .iter()
-        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
-        .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
-        .collect();
-    idle.sort();
-    for (_, name) in idle.into_iter().take(REMEMBERED / 10) {
-        slots.remove(&name);
     }
 }
 

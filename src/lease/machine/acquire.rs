@@ -130,10 +130,10 @@ impl Acquire {
         let mine = counted == Some(self.request.instance.as_str())
             && match self.only_mine.as_ref().unwrap_or(&self.request.claim) {
                 Claim::Instance => true,
-                Claim::Term(term) => record
-                    .mark
-                    .as_ref()
-                    .is_some_and(|mark| mark.id == term.as_str() && !mark.released),
+                // Or what an earlier attempt of this operation wrote, proven too late to grant.
+                Claim::Term(term) => record.mark.as_ref().is_some_and(|mark| {
+                    [term.as_str(), self.term.as_str()].contains(&mark.id.as_str()) && !mark.released
+                }),
             };
         let free = record.holding() == Holding::Free;
         if !mine && self.only_mine.is_some() {

@@ -22,7 +22,10 @@ pub(crate) struct Release {
     give_up: Option<Moment>,
     /// Whether the last request was a write.
     writing: bool,
-    wrote: bool,
+    /// Whether a write of this operation may have been applied.
+    unsettled: bool,
+    /// The term that it marks as released.
+    released: Option<String>,
     /// An acquisition whose outcome is unknown may be applied yet. It is given up for good only once the
     /// resourceVersion has moved, so it is completed first and then released.
     settle: Option<Acquire>,
@@ -36,7 +39,8 @@ impl Release {
             conflicts: 0,
             give_up: None,
             writing: false,
-            wrote: false,
+            unsettled: false,
+            released: None,
             settle: None,
         }
     }
@@ -124,7 +128,7 @@ impl Release {
             ..mark
         };
         self.writing = true;
-        self.wrote = true;
+        self.released = Some(mark.id.clone());
         Some(Step::Put(write::release(
             &seen.lease,
             record,
@@ -133,9 +137,12 @@ impl Release {
         )))
     }
 
-    fn not_held(&self) -> Step<Answer> {
-        // After a write of ours whose reply was lost, that it is not ours any more is its success.
-        Step::Done(Ok(if self.wrote {
+    fn not_held(&self, machine: &Machine) -> Step<Answer> {
+        // A write that was sent twice on its way is answered with its own conflict.
+        let mark = machine.seen.as_ref().and_then(|seen| seen.record.mark.as_ref());
+        let shown = mark.is_some_and(|mark| mark.released && self.released.as_ref() == Some(&mark.id));
+        // After a write whose reply was lost, that the Lease is not ours any more is its success.
+        Step::Done(Ok(if shown || self.unsettled {
             Released::Released
         } else {
             Released::NotHeld
@@ -144,7 +151,7 @@ impl Release {
 
     fn failed(&mut self, machine: &Machine, now: Now, unknown: Unknown) -> Step<Answer> {
         if self.give_up.is_some_and(|at| now.at >= at) {
-            return Step::Done(if self.wrote {
+            return Step::Done(if self.unsettled {
                 Ok(Released::Unknown(unknown))
             } else {
                 Err(machine.unavailable(&unknown))
@@ -190,13 +197,17 @@ impl Operation for Release {
                 {
                     return Step::Done(Err(error));
                 }
-                self.release_seen(machine).unwrap_or_else(|| self.not_held())
+                self.release_seen(machine)
+                    .unwrap_or_else(|| self.not_held(machine))
             }
             Input::Missing => {
                 machine.missing(now.at);
-                self.not_held()
+                self.not_held(machine)
             }
-            Input::Unknown(unknown) => self.failed(machine, now, unknown),
+            Input::Unknown(unknown) => {
+                self.unsettled |= self.writing;
+                self.failed(machine, now, unknown)
+            }
             Input::Refused(error) => Step::Done(Err(error)),
         }
     }
