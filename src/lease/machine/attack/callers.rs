@@ -122,6 +122,10 @@ impl World {
                 self.takeovers += u64::from(!self.granted.contains_key(&grant.term));
                 self.granted.insert(grant.term.clone(), token);
                 self.grants += 1;
+                if caller.by_term {
+                    // What is taken again is under another term, and that is what there is to claim from here on.
+                    caller.claim = Claim::Term(grant.term.clone());
+                }
                 caller.grant = Some(grant);
                 if self.rng.chance(50) {
                     self.tell_all();
