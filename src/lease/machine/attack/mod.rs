@@ -55,8 +55,11 @@ fn attack(meddler: Meddler, runs: u64, steps: u32) -> (u64, u64) {
 #[test]
 fn random_schedules_make_no_two_holders() {
     let (grants, terms) = attack(Meddler::Nobody, 100, 1500);
+    let chosen = ["ATTACK_SEED", "ATTACK_RUNS"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
     assert!(
-        grants > 2000 && terms > 1500,
+        chosen || (grants > 2000 && terms > 1500),
         "schedules in which something happens: {grants}, {terms}"
     );
 }
