@@ -174,8 +174,9 @@ impl Machine {
             }
             Answer::Over => self.expire(now, out),
             Answer::Unknown(error) | Answer::Failed(error) => {
-                let longest = self.settings.attempt_timeout();
-                let pause = doubled(longest / 16, leading.tries).min(longest);
+                // Short, also after many: the first moment at which the lock can be reached again may be the last in time.
+                let longest = self.settings.attempt_timeout() / 4;
+                let pause = doubled(longest / 4, leading.tries).min(longest);
                 leading.renew_at = leading.renew_at.min(now + pause);
                 leading.tries += 1;
                 self.failing(Some(error));

@@ -61,9 +61,9 @@ pub(super) fn on_system_clock(
         .unwrap()
 }
 
-/// Moves the clock in steps of 100 ms, and lets every loop follow each step.
+/// Moves the clock in steps of at most 250 ms, and lets every loop follow each step.
 pub(super) async fn advance(clock: &ManualClock, by: Duration, coordinators: &[&LeaderElectionCoordinator]) {
-    let step = Duration::from_millis(100);
+    let step = by.min(Duration::from_millis(250));
     for _ in 0..by.as_millis() / step.as_millis() {
         clock.advance(step);
         // One turn sees the time, one the reply to what it sent, one what follows, and the last proves that it is done.
