@@ -15,8 +15,8 @@
 use std::{error::Error, future::pending, io, sync::Arc, time::Duration};
 
 use leasewarden::{
-    AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockService, Outcome, StreamName,
-    Ttl, lease::LeaseLockService, lock::ReleaseRequest,
+    AcquireRequest, ExtendRequest, FencingToken, Grant, InstanceId, LockService, LockServiceExt, Outcome,
+    ReleaseRequest, StreamName, Ttl, lease::LeaseLockService,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -24,7 +24,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinSet,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// How often a standby asks.
@@ -33,6 +33,8 @@ const POLL: Duration = Duration::from_millis(250);
 const SPREAD: Duration = Duration::from_millis(500);
 /// How long there is nothing to do before the store is asked again.
 const IDLE: Duration = Duration::from_millis(20);
+/// A store that has not answered by then will not: a worker that waited on would neither lead nor stand by.
+const STORE: Duration = Duration::from_secs(5);
 /// What one event takes.
 const WORK: Duration = Duration::from_millis(5);
 
@@ -137,28 +139,25 @@ impl Replica {
 
     async fn lead(&self, grant: Grant) {
         tracing::info!(stream = %self.stream, token = ?grant.token, "leading");
-        let claim = Claim::Term(grant.term.clone());
-        let (current, watched) = watch::channel(Some(grant));
+        let (current, watched) = watch::channel(Some(grant.clone()));
         // Both at once, so that slow work never delays a renewal. The work ends when it is told to stop or the grant is
         // over; it is not cut off in the middle of an event.
         tokio::select! {
-            () = self.keep(&claim, &current) => {}
+            () = self.keep(&grant, &current) => {}
             () = self.work(&watched) => {}
         }
         // After the work, never before. A release of what is no longer ours changes nothing.
-        let request = ReleaseRequest::new(&self.stream, &self.me).claim(claim);
-        let released = self.locks.release(request).await;
+        let released = self.locks.release(ReleaseRequest::of(&grant)).await;
         tracing::info!(stream = %self.stream, ?released, "no longer leading");
     }
 
     /// Renews at a third of the TTL. Never returns: when the lock is lost it says so in `current`, and `work` ends.
-    async fn keep(&self, claim: &Claim, current: &watch::Sender<Option<Grant>>) {
+    async fn keep(&self, grant: &Grant, current: &watch::Sender<Option<Grant>>) {
         let third = self.ttl.as_duration() / 3;
         let mut wait = third;
         loop {
             sleep(wait).await;
-            let request = ExtendRequest::new(&self.stream, &self.me, self.ttl).claim(claim.clone());
-            match self.locks.extend(request).await {
+            match self.locks.extend(ExtendRequest::of(grant, self.ttl)).await {
                 Ok(Outcome::Granted(grant)) => {
                     current.send_replace(Some(grant));
                     wait = third;
@@ -185,14 +184,17 @@ impl Replica {
     async fn work(&self, grant: &watch::Receiver<Option<Grant>>) {
         let mut store = None;
         while let Some(token) = self.may_act(grant) {
-            let result = match &mut store {
-                Some(store) => self.one_event(store, token, grant).await,
-                None => Store::connect(&self.store).await.map(|s| {
-                    store = Some(s);
-                    true
-                }),
+            let step = async {
+                match &mut store {
+                    Some(store) => self.one_event(store, token, grant).await,
+                    None => {
+                        store = Some(Store::connect(&self.store).await?);
+                        Ok(true)
+                    }
+                }
             };
-            match result {
+            let late = |_| Err(io::ErrorKind::TimedOut.into());
+            match timeout(STORE, step).await.unwrap_or_else(late) {
                 Ok(true) => {}
                 Ok(false) => sleep(IDLE).await,
                 Err(error) => {
@@ -208,12 +210,8 @@ impl Replica {
     fn may_act(&self, grant: &watch::Receiver<Option<Grant>>) -> Option<FencingToken> {
         let grant = grant.borrow();
         let grant = grant.as_ref()?;
-        let valid = self.locks.clock().now() < grant.valid_until;
-        if valid && !*self.stopping.borrow() {
-            grant.token
-        } else {
-            None
-        }
+        let may = self.locks.is_valid(grant) && !*self.stopping.borrow();
+        if may { grant.token } else { None }
     }
 
     /// False when there was nothing to do.
@@ -235,8 +233,11 @@ impl Replica {
         let balance = balance + amount;
         // Asked again right before the side effect: the work took time. An event at hand is finished also when this
         // process is to stop, which is why that is not asked here.
-        let valid = |grant: &Grant| self.locks.clock().now() < grant.valid_until;
-        if !grant.borrow().as_ref().is_some_and(valid) {
+        if !grant
+            .borrow()
+            .as_ref()
+            .is_some_and(|grant| self.locks.is_valid(grant))
+        {
             return Ok(false);
         }
         match store

@@ -27,7 +27,7 @@ pub use kube;
 
 pub use lock::{
     AcquireRequest, Claim, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService,
-    LockServiceExt, LockState, Outcome, Refusal, Released, StreamName, Term, Ttl,
+    LockServiceExt, LockState, Outcome, Refusal, ReleaseRequest, Released, StreamName, Term, Ttl,
 };
 
 /// The README's code compiles.

@@ -97,10 +97,16 @@ async fn config(file: Option<PathBuf>, context: Option<String>) -> Result<Config
             .await
             .map_err(|e| no_config(&file.display().to_string(), &e));
     }
-    if std::env::var_os("KUBECONFIG").is_some() || options.context.is_some() {
+    let named = std::env::var_os("KUBECONFIG").is_some();
+    if named || options.context.is_some() {
+        let from = if named {
+            "the kubeconfig in $KUBECONFIG"
+        } else {
+            "~/.kube/config"
+        };
         return Config::from_kubeconfig(&options)
             .await
-            .map_err(|e| no_config("the kubeconfig in $KUBECONFIG", &e));
+            .map_err(|e| no_config(from, &e));
     }
     Config::infer()
         .await

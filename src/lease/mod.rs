@@ -1,18 +1,21 @@
 //! The lock on Kubernetes Leases: one `coordination.k8s.io/v1` Lease per stream.
 //!
 //! From the outside in: [`LeaseLockService`] hands requests to a thread of its own (`worker`), which drives a pure state
-//! machine per stream (`machine`) with the replies of the API server (`api`) and the news of a watch (`watch`). The
-//! machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`), keeps account of its own writes
-//! (`term`) and makes the next (`write`, `name`, `time`). Nothing that decides does I/O.
+//! machine per stream (`machine`), one operation at a time (`slot`), with the replies of the API server (`api`) and the
+//! news of a watch (`watch`). The machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`),
+//! keeps account of its own writes (`term`) and makes the next (`write`, `name`, `time`). Nothing that decides does I/O.
+//! A grant that nobody waits for is given back (`delivery`).
 //!
 //! The wire layout and the rules, with their reasons, are in `docs/protocol.md`.
 
 mod api;
+mod delivery;
 mod evidence;
 mod machine;
 mod name;
 pub(crate) mod record;
 mod service;
+mod slot;
 mod term;
 pub(crate) mod time;
 mod watch;

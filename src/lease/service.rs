@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    delivery::Delivery,
     name::{InvalidPrefix, Prefix, prefixed_lease_name},
-    worker::{self, Delivery, Job, Settings},
+    worker::{self, Job, Settings},
 };
 use crate::lock::{
     AcquireRequest, BoxFuture, Clock, ExtendRequest, LockError, LockRecord, LockService, LockState, Outcome,

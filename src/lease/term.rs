@@ -26,12 +26,23 @@ pub(crate) struct Attempt {
     pub(crate) condition: u64,
 }
 
+impl Attempt {
+    /// When the holder's leave by this write ends.
+    fn binds_until(&self) -> Moment {
+        self.sent + self.ttl.holder_share()
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Proven {
     attempt: Attempt,
     /// The holder's share of the smaller of our TTL and the stored one.
     share: Duration,
 }
+
+/// Unanswered writes remembered at once. A day of them under a TTL of days would fill the memory; what is forgotten and
+/// applied after all proves nothing, and costs one more write.
+const ATTEMPTS: usize = 16;
 
 /// A term that this service wrote, or tries to.
 #[derive(Debug, Clone)]
@@ -89,6 +100,12 @@ impl OwnTerm {
     /// Notes a write that is about to be sent.
     pub(crate) fn sending(&mut self, attempt: Attempt) {
         self.attempts.push(attempt);
+        if self.attempts.len() > ATTEMPTS {
+            // The one that binds soonest stays: it may have been applied, and contenders go by it.
+            let ends = self.attempts.iter().map(Attempt::binds_until).enumerate();
+            let soonest = ends.min_by_key(|&(_, end)| end).map(|(at, _)| at);
+            self.attempts.remove(usize::from(soonest == Some(0)));
+        }
     }
 
     /// The latest renewTime that was sent under this term.
@@ -118,7 +135,7 @@ impl OwnTerm {
     pub(crate) fn valid_until(&self) -> Option<Moment> {
         let proven = self.proven.as_ref().filter(|_| !self.over)?;
         // A shorter TTL binds from the send, answered or not. A longer one gives a later moment, which min() ignores.
-        let sent = self.attempts.iter().map(|a| a.sent + a.ttl.holder_share());
+        let sent = self.attempts.iter().map(Attempt::binds_until);
         Some(sent.fold(proven.attempt.sent + proven.share, Moment::min))
     }
 
@@ -141,6 +158,11 @@ impl OwnTerm {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// The last write that was sent was definitely not applied.
+    pub(crate) fn last_was_refused(&mut self) {
+        self.attempts.pop();
     }
 
     /// A version of the Lease was seen that is not (or not only) an attempt's: those conditioned on an older one are dead.
@@ -170,7 +192,7 @@ impl OwnTerm {
         self.attempts.clear();
         let share = attempt.ttl.holder_share();
         // An acquisition whose proof took its whole share grants nothing: another write under the same term may.
-        if now >= attempt.sent + share {
+        if now >= attempt.binds_until() {
             self.over = self.proven.is_some();
             return false;
         }
@@ -191,8 +213,11 @@ impl OwnTerm {
         let believed = record
             .believed()
             .is_some_and(|mark| mark.id == self.term.as_str() && !mark.released);
-        // Somebody edited our annotations or the transitions; our own renewTime shows that the spec is still our write.
-        let our_write = record.holder == self.instance.as_str() && self.wrote(record.renew_text.as_deref());
+        // Somebody edited our annotations or the transitions; our own renewTime shows that the spec is still our write. It
+        // does not show that an acquisition was: a twin with our id that read the same record may have sent the same one.
+        let our_write = self.proven.is_some()
+            && record.holder == self.instance.as_str()
+            && self.wrote(record.renew_text.as_deref());
         let ours = !other_term && (believed || our_write);
         if ours { Ownership::Ours } else { Ownership::Lost }
     }
@@ -302,6 +327,24 @@ mod tests {
         assert_eq!(own.valid_until(), Some(at(2900)), "shorter: at once");
         assert!(own.prove("2", at(1500)));
         assert_eq!(own.valid_until(), Some(at(39_000)));
+    }
+
+    #[test]
+    fn attempts_without_end_take_no_memory_without_end_and_the_shortest_of_them_binds() {
+        let mut own = term();
+        own.sending(attempt("0", 0, 210_000_000));
+        assert!(own.prove("0", at(10)));
+        own.sending(attempt("short", 10, 21_000_000));
+        for n in 1..1000 {
+            own.sending(attempt(&n.to_string(), 1000 * n, 210_000_000));
+        }
+        assert!(own.attempts.len() <= ATTEMPTS);
+        assert_eq!(own.valid_until(), Some(at(19_000_010)));
+        assert_eq!(own.last_renew_text(), Some("999"));
+        assert!(
+            own.prove("999", at(1_000_000)),
+            "the latest is the likeliest to be read"
+        );
     }
 
     #[test]

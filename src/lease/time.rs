@@ -17,6 +17,11 @@ pub(crate) fn micro_time(at: SystemTime) -> Option<String> {
     Timestamp::try_from(at).ok().map(|t| format!("{t:.6}"))
 }
 
+/// As it will be read back: the wire has microseconds.
+pub(crate) fn to_micros(at: SystemTime) -> SystemTime {
+    micro_time(at).and_then(|text| parse(&text)).unwrap_or(at)
+}
+
 /// Seconds since the epoch, rounded down.
 pub(crate) fn whole_seconds(at: SystemTime) -> i64 {
     Timestamp::try_from(at).map_or(i64::MAX, |t| t.as_second() - i64::from(t.subsec_nanosecond() < 0))

@@ -7,6 +7,7 @@ use std::{rc::Rc, time::Duration};
 
 use futures_util::TryStreamExt;
 use kube::core::WatchEvent;
+use tokio::task::{JoinHandle, spawn_local};
 
 use super::{
     api::chain,
@@ -23,6 +24,14 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
+    /// Whether a Lease of this name that it does not find may be gone.
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        match self {
+            Selector::Labels => true,
+            Selector::Name(watched) => watched == name,
+        }
+    }
+
     fn query(&self) -> String {
         match self {
             // Both are made of characters that a query may hold, but for `=` and `,` within a value.
@@ -37,6 +46,27 @@ impl Selector {
             }
             Selector::Name(name) => format!("fieldSelector=metadata.name%3D{name}"),
         }
+    }
+}
+
+/// A watch, until it is dropped.
+pub(crate) struct Watch(pub(crate) JoinHandle<()>);
+
+impl Watch {
+    /// Begins to watch, on the `LocalSet` that this is called on.
+    pub(crate) fn begin(
+        client: kube::Client,
+        namespace: String,
+        selector: Selector,
+        tell: impl Fn(News) + 'static,
+    ) -> Self {
+        Self(spawn_local(run(client, namespace, selector, Rc::new(tell))))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -65,8 +95,7 @@ enum End {
     Expired,
 }
 
-/// Watches until it is dropped.
-pub(crate) async fn run(client: kube::Client, namespace: String, selector: Selector, tell: Rc<dyn Fn(News)>) {
+async fn run(client: kube::Client, namespace: String, selector: Selector, tell: Rc<dyn Fn(News)>) {
     let collection = format!(
         "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?{}",
         selector.query()

@@ -6,39 +6,38 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::HashSet,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, Semaphore, mpsc, oneshot},
-    task::{JoinHandle, JoinSet, LocalSet},
+    sync::{MutexGuard, Semaphore, mpsc, oneshot},
+    task::{JoinSet, LocalSet},
 };
 
 use super::{
     api::Api,
-    machine::{Acquire, Extend, Input, Machine, Now, Operation, Read, Release, Step},
-    name::{Prefix, prefixed_lease_name},
-    watch::{self, News, Selector},
+    delivery::{Delivery, Forsaken, deliver},
+    machine::{Acquire, Extend, Input, Now, Operation, Read, Release, Step},
+    name::Prefix,
+    slot::{Slot, Slots},
+    watch::{News, Selector, Watch},
 };
 use crate::lock::{
-    AcquireRequest, Claim, Clock, ExtendRequest, LockError, LockRecord, Moment, Outcome, ReleaseRequest,
-    Released, StreamName, Term,
+    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
+    StreamName, Term, Unknown,
 };
 
-/// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
-const REMEMBERED: usize = 10_000;
-
-/// Acquisitions under way at once, and as many reads. Extensions and releases are never held back by them.
+/// Reads of acquisitions under way at once, and as many others. Extensions and releases are never held back by them.
 const AT_ONCE: usize = 32;
 
 /// How long what is under way may take to finish once nobody can ask any more.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// Why an acquisition had no reply to its read.
+const GAVE_WAY: &str = "a renewal or release of the same stream in this process came first, again and again";
 
 /// What is fixed when a service is built.
 #[derive(Clone)]
@@ -60,78 +59,6 @@ pub(crate) enum Job {
     ShutDown(oneshot::Sender<()>),
 }
 
-/// A term that was granted to somebody who did not wait for it.
-pub(crate) struct Forsaken {
-    request: ReleaseRequest,
-    /// Set once another call was granted the same term: then it is in use, and not given back.
-    adopted: Arc<AtomicBool>,
-}
-
-/// An answer on its way to who asked. If it is never taken, and was a new grant, the grant is given back.
-pub(crate) struct Delivery {
-    answer: Option<Result<Outcome, LockError>>,
-    give_back: Option<(mpsc::WeakUnboundedSender<Job>, Forsaken)>,
-}
-
-impl Delivery {
-    /// Takes the answer; a grant in it is the taker's from here on.
-    pub(crate) fn take(mut self) -> Result<Outcome, LockError> {
-        self.give_back = None;
-        self.answer.take().unwrap_or(Err(LockError::ShutDown))
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if let Some((jobs, forsaken)) = self.give_back.take()
-            && let Some(jobs) = jobs.upgrade()
-        {
-            // Fails only when the thread has ended, and then the Lease expires by itself.
-            let _ = jobs.send(Job::GiveBack(forsaken));
-        }
-    }
-}
-
-struct Slot {
-    machine: RefCell<Machine>,
-    /// One operation that writes at a time: two would race each other for the resourceVersion.
-    gate: Mutex<()>,
-    used: RefCell<Moment>,
-    /// The last new term that was granted, and whether a second call was granted it too.
-    delivered: RefCell<Option<(Term, Arc<AtomicBool>)>>,
-}
-
-impl Slot {
-    /// What to do with `answer` if nobody takes it: a new term, granted or perhaps yet to be applied, is given back; one
-    /// that was granted before is in other hands too, and stays.
-    fn deliver(
-        &self,
-        answer: &Result<Outcome, LockError>,
-        before: Option<&Term>,
-        attempted: Option<&Term>,
-    ) -> Option<(Term, Arc<AtomicBool>)> {
-        let term = match answer {
-            Ok(Outcome::Granted(grant)) => &grant.term,
-            Ok(Outcome::Unknown(_)) => attempted?,
-            _ => return None,
-        };
-        if before == Some(term) {
-            if let Some((_, adopted)) = self
-                .delivered
-                .borrow()
-                .as_ref()
-                .filter(|(delivered, _)| delivered == term)
-            {
-                adopted.store(true, Ordering::Relaxed);
-            }
-            return None;
-        }
-        let delivered = (term.clone(), Arc::new(AtomicBool::new(false)));
-        *self.delivered.borrow_mut() = Some(delivered.clone());
-        Some(delivered)
-    }
-}
-
 struct Worker {
     settings: Settings,
     client: kube::Client,
@@ -139,9 +66,9 @@ struct Worker {
     jobs: mpsc::WeakUnboundedSender<Job>,
     acquiring: Semaphore,
     reading: Semaphore,
-    /// By Lease name.
-    slots: RefCell<HashMap<String, Rc<Slot>>>,
-    watches: RefCell<HashMap<Option<String>, JoinHandle<()>>>,
+    slots: Slots,
+    /// All Leases with our labels, once there is a contender.
+    watch: RefCell<Option<Watch>>,
 }
 
 /// Runs until the last sender of `jobs` is gone, or a shutdown is asked for.
@@ -158,8 +85,8 @@ pub(crate) async fn run(
         jobs: sender,
         acquiring: Semaphore::new(AT_ONCE),
         reading: Semaphore::new(AT_ONCE),
-        slots: RefCell::default(),
-        watches: RefCell::default(),
+        slots: Slots::default(),
+        watch: RefCell::default(),
     });
     LocalSet::new()
         .run_until(async move {
@@ -174,9 +101,6 @@ pub(crate) async fn run(
                 while tasks.try_join_next().is_some() {}
             }
             let _ = tokio::time::timeout(LINGER, async { while tasks.join_next().await.is_some() {} }).await;
-            for (_, watch) in worker.watches.borrow_mut().drain() {
-                watch.abort();
-            }
             if let Some(done) = told {
                 let _ = done.send(());
             }
@@ -196,12 +120,8 @@ impl Worker {
         match job {
             Job::Acquire(request, reply) => self.acquire(request, reply).await,
             Job::Extend(request, reply) => self.extend(request, reply).await,
-            Job::Release(request, reply) => drop(reply.send(self.release(request, None).await)),
-            Job::GiveBack(Forsaken { request, adopted }) => {
-                let stream = request.stream.clone();
-                let answer = self.release(request, Some(&adopted)).await;
-                tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
-            }
+            Job::Release(request, reply) => drop(reply.send(self.release(request).await)),
+            Job::GiveBack(forsaken) => self.give_back(forsaken).await,
             Job::Read(stream, reply) => {
                 let answer = match self.slot(&stream) {
                     Ok(slot) => {
@@ -216,89 +136,107 @@ impl Worker {
         }
     }
 
-    async fn release(
-        &self,
-        request: ReleaseRequest,
-        adopted: Option<&AtomicBool>,
-    ) -> Result<Released, LockError> {
+    async fn release(&self, request: ReleaseRequest) -> Result<Released, LockError> {
         let slot = self.slot(&request.stream)?;
-        let _gate = slot.gate.lock().await;
-        if adopted.is_some_and(|adopted| adopted.load(Ordering::Relaxed)) {
-            return Ok(Released::NotHeld);
-        }
+        let _gate = slot.urgently().await;
         self.drive(&slot, &mut Release::new(request)).await
+    }
+
+    /// Never ahead of an acquisition that runs: it may be about to be granted the very term.
+    async fn give_back(&self, Forsaken { request, adopted }: Forsaken) {
+        let Ok(slot) = self.slot(&request.stream) else {
+            return;
+        };
+        let _gate = slot.gate.lock().await;
+        if adopted.load(Ordering::Relaxed) {
+            return;
+        }
+        let stream = request.stream.clone();
+        let answer = self.drive(&slot, &mut Release::new(request)).await;
+        tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
     }
 
     async fn acquire(self: &Rc<Self>, request: AcquireRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => {
-                return drop(reply.send(Delivery {
-                    answer: Some(Err(error)),
-                    give_back: None,
-                }));
-            }
+            Err(error) => return deliver(reply, Err(error), None),
         };
-        let _gate = slot.gate.lock().await;
+        let gate = slot.gate.lock().await;
         if reply.is_closed() {
             return;
         }
-        let _permit = self.acquiring.acquire().await;
-        let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let mut operation = Acquire::new(request.clone());
-        let answer = self.drive(&slot, &mut operation).await;
+        let (answer, before, _gate) = self.drive_giving_way(&slot, gate, &mut operation).await;
         if let Ok(Outcome::Refused(_)) = &answer {
             // A contender: from here on, what becomes of the holder should arrive as it happens.
-            self.watch(None);
-            if slot.machine.borrow().left_selector() {
-                self.watch(Some(slot.machine.borrow().name.clone()));
-            }
+            self.watch(&slot);
         }
+        let promise = slot.promise(&answer, before.as_ref(), Some(operation.term()));
         let release = ReleaseRequest::new(&request.stream, &request.instance);
-        let delivered = slot.deliver(&answer, before.as_ref(), Some(operation.term()));
-        self.deliver(reply, answer, delivered, release);
+        deliver(reply, answer, promise.map(|p| p.kept_by(&self.jobs, release)));
     }
 
     async fn extend(self: &Rc<Self>, request: ExtendRequest, reply: oneshot::Sender<Delivery>) {
         let slot = match self.slot(&request.stream) {
             Ok(slot) => slot,
-            Err(error) => {
-                return drop(reply.send(Delivery {
-                    answer: Some(Err(error)),
-                    give_back: None,
-                }));
-            }
+            Err(error) => return deliver(reply, Err(error), None),
         };
-        let _gate = slot.gate.lock().await;
+        let _gate = slot.urgently().await;
         let before = slot.machine.borrow_mut().valid_term(self.now().at);
         let release = ReleaseRequest::new(&request.stream, &request.instance);
         let mut operation = Extend::new(request);
         let answer = self.drive(&slot, &mut operation).await;
-        let delivered = slot.deliver(&answer, before.as_ref(), operation.new_term());
-        self.deliver(reply, answer, delivered, release);
+        let promise = slot.promise(&answer, before.as_ref(), operation.new_term());
+        deliver(reply, answer, promise.map(|p| p.kept_by(&self.jobs, release)));
     }
 
-    fn deliver(
+    /// Drives an acquisition, which gives way at its reads and pauses to an extension or a release of the same stream: a
+    /// read that is never answered must not cost a holder in this process its term. Also answers which term was valid
+    /// before the acquisition's last turn.
+    async fn drive_giving_way<'a>(
         &self,
-        reply: oneshot::Sender<Delivery>,
-        answer: Result<Outcome, LockError>,
-        delivered: Option<(Term, Arc<AtomicBool>)>,
-        release: ReleaseRequest,
-    ) {
-        let give_back = delivered.map(|(term, adopted)| {
-            let request = release.claim(Claim::Term(term));
-            (self.jobs.clone(), Forsaken { request, adopted })
-        });
-        let answer = Some(answer);
-        // If nobody waits, the delivery comes back, and its drop gives the grant back.
-        drop(reply.send(Delivery { answer, give_back }));
+        slot: &'a Slot,
+        mut gate: MutexGuard<'a, ()>,
+        operation: &mut Acquire,
+    ) -> (Result<Outcome, LockError>, Option<Term>, MutexGuard<'a, ()>) {
+        let (stream, name) = slot.names();
+        let mut before = slot.machine.borrow_mut().valid_term(self.now().at);
+        let mut input = Input::Continue;
+        loop {
+            let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
+            let timeout = operation.attempt_timeout();
+            let mut gives_way = false;
+            input = match step {
+                Step::Done(answer) => return (answer, before, gate),
+                Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
+                Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
+                Step::Get => {
+                    let read = async {
+                        let _permit = self.acquiring.acquire().await;
+                        self.api.get(&stream, &name, timeout).await
+                    };
+                    slot.unless_urgent(read).await.unwrap_or_else(|| {
+                        gives_way = true;
+                        // A failure like any other, so that who renews without a pause cannot keep it from its end.
+                        Input::Unknown(Unknown::new(GAVE_WAY))
+                    })
+                }
+                Step::Wait(pause) => {
+                    let wait = tokio::time::sleep(jittered(pause));
+                    gives_way = slot.unless_urgent(wait).await.is_none();
+                    Input::Continue
+                }
+            };
+            if gives_way {
+                drop(gate);
+                gate = slot.gate.lock().await;
+                before = slot.machine.borrow_mut().valid_term(self.now().at);
+            }
+        }
     }
 
     async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
-        let (stream, name) = {
-            let machine = slot.machine.borrow();
-            (machine.stream.clone(), machine.name.clone())
-        };
+        let (stream, name) = slot.names();
         let mut input = Input::Continue;
         loop {
             // The time is taken before the request is sent: deadlines count from here.
@@ -318,93 +256,60 @@ impl Worker {
     }
 
     fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
-        let name = prefixed_lease_name(self.settings.prefix.as_ref(), stream);
-        let now = self.settings.clock.now();
-        let mut slots = self.slots.borrow_mut();
-        if slots.len() >= REMEMBERED && !slots.contains_key(&name) {
-            evict(&mut slots, now);
-        }
-        let slot = slots.entry(name.clone()).or_insert_with(|| {
-            let Settings {
-                namespace, allowance, ..
-            } = &self.settings;
-            Rc::new(Slot {
-                machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
-                gate: Mutex::new(()),
-                used: RefCell::new(now),
-                delivered: RefCell::default(),
-            })
-        });
-        *slot.used.borrow_mut() = now;
-        let machine = slot.machine.borrow();
-        if machine.stream == *stream {
-            Ok(Rc::clone(slot))
-        } else {
-            Err(LockError::StreamConflict {
-                stream: stream.clone(),
-                found: machine.stream.to_string(),
-                location: machine.location(),
-            })
+        self.slots.of(&self.settings, stream)
+    }
+
+    /// Watches all Leases with our labels, and by its name one that has lost them, unless that is done already.
+    fn watch(self: &Rc<Self>, slot: &Slot) {
+        let begin = |selector: Selector| {
+            let (worker, watched) = (Rc::downgrade(self), selector.clone());
+            let tell = move |news| {
+                if let Some(worker) = worker.upgrade() {
+                    worker.hear(news, &watched);
+                }
+            };
+            Watch::begin(
+                self.client.clone(),
+                self.settings.namespace.clone(),
+                selector,
+                tell,
+            )
+        };
+        self.watch
+            .borrow_mut()
+            .get_or_insert_with(|| begin(Selector::Labels));
+        if slot.machine.borrow().left_selector() {
+            let name = slot.machine.borrow().name.clone();
+            slot.watch
+                .borrow_mut()
+                .get_or_insert_with(|| begin(Selector::Name(name)));
         }
     }
 
-    /// Watches by label (`None`), or one Lease by name, unless that is done already.
-    fn watch(self: &Rc<Self>, name: Option<String>) {
-        let mut watches = self.watches.borrow_mut();
-        if watches.contains_key(&name) {
-            return;
-        }
-        let worker = Rc::downgrade(self);
-        let selector = name.clone().map_or(Selector::Labels, Selector::Name);
-        let by_label = name.is_none();
-        let tell = Rc::new(move |news| {
-            if let Some(worker) = worker.upgrade() {
-                worker.hear(news, by_label);
-            }
-        });
-        let run = watch::run(
-            self.client.clone(),
-            self.settings.namespace.clone(),
-            selector,
-            tell,
-        );
-        watches.insert(name, tokio::task::spawn_local(run));
-    }
-
-    fn hear(self: &Rc<Self>, news: News, by_label: bool) {
+    fn hear(self: &Rc<Self>, news: News, watched: &Selector) {
         match news {
             News::Lease(lease) => {
-                let name = lease.metadata.name.clone();
-                let Some(slot) = self.slots.borrow().get(&name).cloned() else {
+                let Some(slot) = self.slots.get(&lease.metadata.name) else {
                     return;
                 };
                 let labelled = lease.is_labelled();
-                if let Err(error) = slot
+                let observed = slot
                     .machine
                     .borrow_mut()
-                    .observe(self.settings.clock.now(), *lease)
-                {
+                    .observe(self.settings.clock.now(), *lease);
+                if let Err(error) = observed {
                     tracing::debug!(%error, "a watched lease is unusable");
                 }
-                if by_label
-                    && labelled
-                    && let Some(watch) = self.watches.borrow_mut().remove(&Some(name))
-                {
-                    watch.abort();
+                if labelled && *watched == Selector::Labels {
+                    slot.watch.take();
                 }
             }
             News::Gone(name) => self.look(&name),
             News::Listed(names) => {
-                let listed: std::collections::HashSet<String> = names.into_iter().collect();
-                let absent: Vec<String> = self
-                    .slots
-                    .borrow()
-                    .iter()
-                    .filter(|(name, slot)| {
-                        by_label && !listed.contains(*name) && slot.machine.borrow().has_seen()
-                    })
-                    .map(|(name, _)| name.clone())
-                    .collect();
+                let listed: HashSet<String> = names.into_iter().collect();
+                let absent = self.slots.names(|name, slot| {
+                    watched.covers(name) && !listed.contains(name) && slot.machine.borrow().has_seen()
+                });
                 for name in &absent {
                     self.look(name);
                 }
@@ -414,7 +319,7 @@ impl Worker {
 
     /// DELETED and an absence only cause a read: removing a label looks the same.
     fn look(self: &Rc<Self>, name: &str) {
-        let Some(slot) = self.slots.borrow().get(name).cloned() else {
+        let Some(slot) = self.slots.get(name) else {
             return;
         };
         let worker = Rc::clone(self);
@@ -423,24 +328,8 @@ impl Worker {
             if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
                 tracing::debug!(%error, "could not read a lease that left the watch");
             }
-            if slot.machine.borrow().left_selector() {
-                let name = slot.machine.borrow().name.clone();
-                worker.watch(Some(name));
-            }
+            worker.watch(&slot);
         });
-    }
-}
-
-/// Forgets the longest unused tenth of what may be forgotten.
-fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
-    let mut idle: Vec<(Moment, String)> = slots
-        .iter()
-        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
-        .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
-        .collect();
-    idle.sort();
-    for (_, name) in idle.into_iter().take(REMEMBERED / 10) {
-        slots.remove(&name);
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn next_token(record: &Record) -> Result<FencingToken, String> {
 /// when the TTL is 3 s or more. An unchanged PUT writes nothing and answers 200, and client-go compares whole seconds.
 pub(crate) fn next_renew_text(wall: SystemTime, earlier: [Option<&str>; 2], ttl: Ttl) -> String {
     let mut next = wall;
+    let mut stepped = None;
     for before in earlier.into_iter().flatten().filter_map(time::parse) {
         let whole = ttl.as_duration() >= WHOLE_SECONDS_FROM;
         let late_enough = if whole {
@@ -74,13 +75,17 @@ pub(crate) fn next_renew_text(wall: SystemTime, earlier: [Option<&str>; 2], ttl:
         } else {
             next >= before + MICRO
         };
+        let step = if whole { Duration::from_secs(1) } else { MICRO };
+        let after = before.checked_add(step);
+        stepped = stepped.max(after);
         if !late_enough {
-            let step = if whole { Duration::from_secs(1) } else { MICRO };
-            next = before.checked_add(step).unwrap_or(wall);
+            next = after.unwrap_or(wall);
         }
     }
-    // A stored time at the end of all time has no successor; any other text differs from it, which is what counts.
+    // A wall clock beyond all times still has to write another text each time: an unchanged PUT renews nothing. A stored
+    // time at the end of all time has no successor; any other text differs from it, which is what counts.
     time::micro_time(next)
+        .or_else(|| stepped.and_then(time::micro_time))
         .or_else(|| time::micro_time(wall))
         .unwrap_or_else(|| "1970-01-01T00:00:00.000000Z".to_owned())
 }
@@ -111,7 +116,8 @@ pub(crate) fn acquisition(
         Holder::Changes => (record.transitions + 1).clamp(0, TRANSITIONS_MAX),
     };
     if holder == Holder::Changes || record.acquire_time.is_none() {
-        spec.acquire_time = Some(attempt.renew_text.clone());
+        // Not the renewTime, which may be a second ahead: people read since when somebody leads.
+        spec.acquire_time = time::micro_time(attempt.acquired_at);
     }
     spec.lease_transitions = Some(transitions);
     marked(lease, own, transitions)

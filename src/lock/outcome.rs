@@ -159,7 +159,7 @@ impl Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "outcome unknown: {}", self.reason)
+        self.reason.fmt(f)
     }
 }
 

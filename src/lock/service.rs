@@ -13,7 +13,7 @@ use std::{
 use super::{
     clock::Clock,
     error::LockError,
-    outcome::{LockRecord, LockState, Outcome, Released},
+    outcome::{Grant, LockRecord, LockState, Outcome, Released},
     types::{InstanceId, StreamName, Term, Ttl},
 };
 
@@ -104,6 +104,11 @@ impl ExtendRequest {
         }
     }
 
+    /// A request to keep just this grant: under its [`Claim::Term`], so that a twin's lock is never taken for it.
+    pub fn of(grant: &Grant, ttl: Ttl) -> Self {
+        Self::new(&grant.stream, &grant.instance, ttl).claim(Claim::Term(grant.term.clone()))
+    }
+
     /// Under another claim.
     #[must_use]
     pub fn claim(mut self, claim: Claim) -> Self {
@@ -139,6 +144,11 @@ impl ReleaseRequest {
             instance: instance.clone(),
             claim: Claim::Instance,
         }
+    }
+
+    /// A request to give up just this grant: under its [`Claim::Term`].
+    pub fn of(grant: &Grant) -> Self {
+        Self::new(&grant.stream, &grant.instance).claim(Claim::Term(grant.term.clone()))
     }
 
     /// Under another claim.
@@ -201,7 +211,7 @@ pub trait LockService: Send + Sync {
 /// Contract A's boolean face, on every [`LockService`].
 ///
 /// An error or an unknown outcome is `false` (or `None`), as the contract wants: never an exception. What is swallowed
-/// is logged; a missing permission at most every ten seconds.
+/// is logged; each missing permission at most every ten seconds.
 pub trait LockServiceExt: LockService {
     /// True when the lock is the asker's now: it was free, expired, or the asker's already.
     ///
@@ -218,6 +228,12 @@ pub trait LockServiceExt: LockService {
                 Err(error) => swallowed("try_acquire", stream, &error),
             }
         }
+    }
+
+    /// Whether the holder of `grant` may still act: its deadline has not passed on this service's clock. It says nothing of
+    /// a loss that was learned in another way, and time passes between this and a side effect: send the token along.
+    fn is_valid(&self, grant: &Grant) -> bool {
+        self.clock().now() < grant.valid_until
     }
 
     /// True when the asker held the lock, it had not expired, and now has `ttl` from now.
@@ -289,13 +305,14 @@ fn settled(call: &str, stream: &StreamName, outcome: &Outcome) -> bool {
 
 fn swallowed(call: &str, stream: &StreamName, error: &LockError) -> bool {
     // A missing permission answers every call of a polling loop the same; one line in ten seconds says it as well.
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    if matches!(error, LockError::Forbidden { .. }) {
-        let mut last = LAST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.is_some_and(|at| at.elapsed() < Duration::from_secs(10)) {
+    static SAID: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+    if let LockError::Forbidden { action, .. } = error {
+        let mut said = SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        said.retain(|(_, at)| at.elapsed() < Duration::from_secs(10));
+        if said.iter().any(|(a, _)| a == action) {
             return false;
         }
-        *last = Some(Instant::now());
+        said.push((action.clone(), Instant::now()));
     }
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(stream = %stream, %error, source, "{call}: failed, reported as false");

@@ -55,6 +55,13 @@ pub(crate) enum ApiError {
     NotFound(String),
     #[error("somebody else changed it first")]
     Conflict,
+    #[error("the namespace is being deleted")]
+    NamespaceEnds,
+    #[error(
+        "the stream of Lease {lease} is not shown: ChangeStreamLeader {name} is about something else; delete it, or write \
+         one of another name for this stream"
+    )]
+    NameTaken { name: String, lease: String },
     #[error("the API server refused to {verb} {resource}: {message}")]
     Refused {
         verb: &'static str,
@@ -74,8 +81,12 @@ impl ApiError {
     pub(crate) fn status(action: Action, namespace: &str, status: &Status) -> Self {
         let Action { verb, resource } = action;
         let message = status.message.clone();
-        let named = status.details.as_ref().is_some_and(|d| !d.name.is_empty());
+        let details = status.details.as_ref();
+        let named = details.is_some_and(|d| !d.name.is_empty());
+        let ends = details.is_some_and(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating"));
         match status.code {
+            // No permission would help.
+            403 if ends => Self::NamespaceEnds,
             403 => Self::Forbidden {
                 verb,
                 resource,

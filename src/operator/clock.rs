@@ -17,18 +17,44 @@ use crate::lock::{Clock, Moment};
 /// How long a received time is kept: between one and two of these.
 const WINDOW: Duration = Duration::from_secs(120);
 
+/// How far a time in a Lease may be ahead of what replies have told: a second of rounding, and some drift.
+const AHEAD: SignedDuration = SignedDuration::from_secs(5);
+
 #[derive(Debug, Clone)]
 pub(crate) struct ServerClock {
     local: Arc<dyn Clock>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Offsets of the server's clock from the local one: the highest of this window, and of the one before.
+/// Offsets of the server's clock from the local one.
 #[derive(Debug)]
 struct Seen {
     window: Moment,
-    best: Option<SignedDuration>,
+    /// What replies told.
+    replies: Best,
+    /// What writes told, as far as it is believed.
+    writes: Best,
+}
+
+/// The highest of this window, and of the one before.
+#[derive(Debug, Default)]
+struct Best {
+    now: Option<SignedDuration>,
     before: Option<SignedDuration>,
+}
+
+impl Best {
+    fn get(&self) -> Option<SignedDuration> {
+        self.now.max(self.before)
+    }
+
+    fn take(&mut self, offset: SignedDuration) {
+        self.now = self.now.max(Some(offset));
+    }
+
+    fn next_window(&mut self) {
+        self.before = self.now.take();
+    }
 }
 
 impl ServerClock {
@@ -38,28 +64,41 @@ impl ServerClock {
             local,
             seen: Arc::new(Mutex::new(Seen {
                 window,
-                best: None,
-                before: None,
+                replies: Best::default(),
+                writes: Best::default(),
             })),
         }
     }
 
-    /// Takes in a time that the server told just now.
+    /// Takes in a time that the server told just now, in a reply.
     pub(crate) fn told(&self, server: Timestamp) {
         let now = self.local.now();
-        let offset = server.duration_since(origin(now));
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now.since(seen.window) > WINDOW {
-            seen.before = seen.best.take();
+            seen.replies.next_window();
+            seen.writes.next_window();
             seen.window = now;
         }
-        seen.best = seen.best.max(Some(offset));
+        seen.replies.take(server.duration_since(origin(now)));
+    }
+
+    /// Takes in the time of a write that the watch has just brought. Whoever may write a Lease can write any time into its
+    /// managedFields too, and one from the future would make every other Lease look expired: so it may be ahead of what
+    /// replies have told by a little only.
+    pub(crate) fn written(&self, at: Timestamp) {
+        let now = self.local.now();
+        let offset = at.duration_since(origin(now));
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.replies.get().is_some_and(|told| offset <= told + AHEAD) {
+            // Replies alone open a window, so that there is always one of theirs to compare with.
+            seen.writes.take(offset);
+        }
     }
 
     /// The time on the API server.
     pub(crate) fn now(&self) -> Timestamp {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.best.max(seen.before) {
+        match seen.replies.get().max(seen.writes.get()) {
             Some(offset) => origin(self.local.now())
                 .checked_add(offset)
                 .unwrap_or(Timestamp::MAX),
@@ -95,6 +134,25 @@ mod tests {
         // An older news moves nothing.
         clock.told(second(1_800_000_001));
         assert_eq!(clock.now(), second(1_800_000_005));
+    }
+
+    #[test]
+    fn a_time_in_a_lease_that_lies_in_the_future_moves_nothing() {
+        let local = ManualClock::new();
+        let clock = ServerClock::new(Arc::new(local.clone()));
+        clock.told(second(1_800_000_000));
+        clock.written(second(4_000_000_000));
+        assert_eq!(clock.now(), second(1_800_000_000));
+        clock.written(second(1_800_000_001));
+        assert_eq!(clock.now(), second(1_800_000_001));
+        // Nor little by little.
+        for ahead in 2..100 {
+            clock.written(second(1_800_000_000 + ahead));
+        }
+        assert_eq!(clock.now(), second(1_800_000_005));
+        // A reply is believed: the server's own clock was set forward.
+        clock.told(second(1_800_000_060));
+        assert_eq!(clock.now(), second(1_800_000_060));
     }
 
     #[test]

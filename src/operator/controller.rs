@@ -31,6 +31,8 @@ use crate::crd::ChangeStreamLeader;
 const SIDE_BY_SIDE: usize = 16;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(15);
+/// How long a stop waits for what is being written: a Pod is killed after 30 s.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How long a watch may lag behind a read before the read is believed without it.
 const LAG_MAX: Duration = Duration::from_secs(2);
 /// How often the same error is said.
@@ -82,8 +84,9 @@ impl Shared {
         self.server.clock.now()
     }
 
-    pub(crate) fn told(&self, server: Timestamp) {
-        self.server.clock.told(server);
+    /// A write was just brought by the watch.
+    pub(crate) fn written_at(&self, at: Timestamp) {
+        self.server.clock.written(at);
     }
 
     /// Looks at a key soon.
@@ -99,19 +102,25 @@ impl Shared {
     }
 
     pub(crate) fn see_lease(&self, view: LeaseView, followed: bool) -> Key {
-        self.state().index.lease(view, followed)
+        let mut state = self.state();
+        let key = state.index.lease(view, followed);
+        // The watch moves: whatever it lags behind by next is waited for anew.
+        state.lagging.remove(&key);
+        key
     }
 
     pub(crate) fn lose_lease(&self, key: &Key) {
-        self.state().index.lease_out_of_sight(key);
+        let mut state = self.state();
+        state.index.lease_out_of_sight(key);
+        state.lagging.remove(key);
     }
 
     pub(crate) fn see_object(&self, key: Key, object: ChangeStreamLeader) {
         self.state().index.object(key, object);
     }
 
-    pub(crate) fn lose_object(&self, namespace: &str, name: &str) -> Option<Key> {
-        self.state().index.remove_object(namespace, name)
+    pub(crate) fn lose_object(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Key> {
+        self.state().index.lose_object(namespace, name, uid)
     }
 
     pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<ChangeStreamLeader>> {
@@ -129,7 +138,9 @@ impl Shared {
     /// A list of Leases is complete.
     pub(crate) fn leases_listed(&self, namespace: Option<&str>, listed: &HashSet<Key>) {
         let mut state = self.state();
-        state.index.leases_listed(namespace, listed);
+        for key in state.index.leases_listed(namespace, listed) {
+            state.lagging.remove(&key);
+        }
         state
             .leases_listed
             .insert(namespace.unwrap_or_default().to_owned());
@@ -227,8 +238,11 @@ pub(crate) async fn work(
             }
         }
     }
-    // Every request has a time-out, so this ends.
-    while running.next().await.is_some() {}
+    // What is cut off after that the next operator does again.
+    let finished = async { while running.next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WRITES, finished).await.is_err() {
+        tracing::warn!("stopping without an answer to the last writes");
+    }
 }
 
 /// How often each key failed in a row, and what was said of it.
@@ -256,5 +270,43 @@ impl Retries {
         let times = self.failed.entry(key.clone()).or_default();
         *times = times.saturating_add(1);
         Some((FIRST_RETRY * 2_u32.saturating_pow((*times - 1).min(10))).min(LAST_RETRY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::{Client, Config};
+
+    use super::*;
+    use crate::{lock::ManualClock, operator::clock::ServerClock};
+
+    fn shared() -> Shared {
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let clock = ServerClock::new(Arc::new(ManualClock::new()));
+        let client = Client::try_from(config).unwrap();
+        Shared::new(Server::new(client, clock), true).0
+    }
+
+    fn view(version: u64) -> LeaseView {
+        let lease = serde_json::json!({
+            "metadata": {"namespace": "ns", "name": "orders", "uid": "u", "resourceVersion": version.to_string()},
+        });
+        LeaseView::new(&serde_json::from_value(lease).unwrap(), Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_lagged_once_is_waited_for_the_next_time_too() {
+        let shared = shared();
+        let key = shared.see_lease(view(1), true);
+        assert!(shared.wait_for_watch(&key));
+        tokio::time::advance(LAG_MAX).await;
+        assert!(
+            !shared.wait_for_watch(&key),
+            "a watch that is stuck is not waited for"
+        );
+        shared.see_lease(view(2), true);
+        assert!(shared.wait_for_watch(&key));
+        shared.lose_lease(&key);
+        assert!(shared.state().lagging.is_empty());
     }
 }

@@ -117,8 +117,9 @@ impl Index {
     pub(crate) fn object(&mut self, key: Key, object: ChangeStreamLeader) {
         let id = (key.namespace.clone(), object.name_any());
         if let Some((_, known)) = self.objects.get(&id) {
+            // Of another uid too: versions rise over all objects of a kind, and a late reply may tell of one that is gone.
             let version = |o: &ChangeStreamLeader| o.resource_version().unwrap_or_default();
-            if known.uid() == object.uid() && is_older(&version(&object), &version(known)) {
+            if is_older(&version(&object), &version(known)) {
                 return;
             }
         }
@@ -127,8 +128,16 @@ impl Index {
         self.objects.insert(id, (key, Arc::new(object)));
     }
 
-    /// Forgets an object. Answers whose it was.
-    pub(crate) fn remove_object(&mut self, namespace: &str, name: &str) -> Option<Key> {
+    /// This object is gone; another of the same name stays. Answers whose it was.
+    pub(crate) fn lose_object(&mut self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Key> {
+        let (_, known) = self.objects.get(&(namespace.to_owned(), name.to_owned()))?;
+        if known.metadata.uid.as_deref() != uid {
+            return None;
+        }
+        self.remove_object(namespace, name)
+    }
+
+    fn remove_object(&mut self, namespace: &str, name: &str) -> Option<Key> {
         let (key, _) = self.objects.remove(&(namespace.to_owned(), name.to_owned()))?;
         if let Some(names) = self.names.get_mut(&key) {
             names.remove(name);
@@ -282,6 +291,26 @@ mod tests {
         let steps = steps(&index);
         assert_eq!(steps.len(), STEPS_MAX);
         assert_eq!(steps[0].0, None, "the history says that there is a gap");
+    }
+
+    #[test]
+    fn neither_a_late_reply_nor_a_late_deletion_hides_a_newer_object() {
+        let object = |uid: &str, version: &str| {
+            let object = serde_json::json!({
+                "apiVersion": "leasewarden.dev/v1beta1", "kind": "ChangeStreamLeader",
+                "metadata": {"namespace": "ns", "name": "orders", "uid": uid, "resourceVersion": version},
+                "spec": {"streamName": "orders"},
+            });
+            serde_json::from_value::<ChangeStreamLeader>(object).unwrap()
+        };
+        let mut index = Index::default();
+        index.object(key(), object("new", "10"));
+        index.object(key(), object("old", "9"));
+        assert_eq!(index.lose_object("ns", "orders", Some("old")), None);
+        let known = index.named("ns", "orders").unwrap();
+        assert_eq!(known.metadata.uid.as_deref(), Some("new"));
+        assert_eq!(index.lose_object("ns", "orders", Some("new")), Some(key()));
+        assert!(index.named("ns", "orders").is_none() && index.keys().is_empty());
     }
 
     #[test]

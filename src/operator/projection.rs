@@ -15,11 +15,15 @@ use super::{
     history::{end, how_it_ended, whole},
     view::{Hold, LeaseView, is_older},
 };
-use crate::crd::{ChangeStreamLeaderStatus, Ended, PastLeader, StatusPolicy};
+use crate::crd::{ChangeStreamLeaderStatus, Ended, StatusPolicy};
 
 /// Below this TTL `expirationTime` is left out: the server's times are whole seconds, and a status that is written
 /// every second is a heartbeat.
 const SHORTEST_SHOWN_TTL: Duration = Duration::from_secs(3);
+/// The reason of Held while there is no Lease.
+const NOT_FOUND: &str = "LeaseNotFound";
+/// The reason of Held while nobody holds the Lease, and nothing tells who did.
+const FREE: &str = "LeaseFree";
 /// How often a Lease is read that no watch finds.
 const POLL: Duration = Duration::from_secs(15);
 /// How often a Lease is looked for that does not exist: other tools may create it without our labels.
@@ -86,9 +90,11 @@ pub(crate) fn project(
     if previous_is_newer(previous, sight.lease) {
         return keep(false);
     }
+    // What ended stays ended: another replica may have told so, by a clock that is a little ahead of this one.
+    let over = sight.lease.is_some_and(|lease| shows_the_end(previous, lease));
     let expired_from = sight.lease.and_then(LeaseView::expired_from);
-    let expired = expired_from.is_some_and(|from| from <= sight.now);
-    if !sight.fresh && (sight.lease.is_none() || (expired && !shows_the_end(previous, sight.lease))) {
+    let expired = over || expired_from.is_some_and(|from| from <= sight.now);
+    if !sight.fresh && (sight.lease.is_none() || (expired && !over)) {
         return keep(true);
     }
 
@@ -156,11 +162,8 @@ fn show(
     }
     match &lease.hold {
         Hold::Held(holder) if expired => {
-            let to = lease
-                .ttl
-                .and_then(|ttl| written.checked_add(ttl).ok())
-                .unwrap_or(written);
-            if !same && !shows_the_end(previous, Some(lease)) {
+            let to = expired_at(lease).unwrap_or(written);
+            if !same && !shows_the_end(previous, lease) {
                 hold(status, holder, lease, sight.before.is_some());
             }
             end(status, Ended::Expired, Some(to));
@@ -190,7 +193,7 @@ fn show(
         Hold::Wiped(_) | Hold::Free => (
             Saying::new(
                 "False",
-                "LeaseFree",
+                FREE,
                 "Nobody leads. Any instance that asks gets the lock.",
             ),
             lease.changed_at(),
@@ -257,8 +260,6 @@ fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, now: Tim
     conditions::set(status, subject.generation, ready, held, now, now);
 }
 
-const NOT_FOUND: &str = "LeaseNotFound";
-
 fn conflict(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, other: &str, now: Timestamp) {
     end(status, Ended::Unknown, None);
     (status.lease_duration_seconds, status.lease_transitions) = (None, None);
@@ -289,35 +290,38 @@ fn previous_is_newer(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseVi
     previous.lease_uid.as_ref() == Some(&lease.uid) && (gone || is_older(&lease.resource_version, version))
 }
 
-/// Whether the previous status already says that this leadership has expired.
-fn shows_the_end(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseView>) -> bool {
-    let (
-        Some(lease),
-        Some(PastLeader {
-            holder_identity,
-            fencing_token,
-            to,
-            ended,
-            ..
-        }),
-    ) = (lease, previous.history.first())
-    else {
+/// Whether the previous status already says of this very record that its time is over.
+fn shows_the_end(previous: &ChangeStreamLeaderStatus, lease: &LeaseView) -> bool {
+    if previous.lease_uid.as_ref() != Some(&lease.uid) {
         return false;
-    };
-    let expired = lease
-        .ttl
-        .and_then(|ttl| lease.renewed_at().checked_add(ttl).ok())
-        .map(whole);
-    *ended == Ended::Expired
-        && matches!(&lease.hold, Hold::Held(holder) if holder == holder_identity)
-        && *fencing_token == lease.token
-        && (*to == expired || lease.written_at.is_none())
-        && previous.lease_uid.as_ref() == Some(&lease.uid)
+    }
+    let same_version = previous.lease_resource_version.as_ref() == Some(&lease.resource_version);
+    match &lease.hold {
+        Hold::Held(holder) => previous.history.first().is_some_and(|past| {
+            past.ended == Ended::Expired
+                && past.holder_identity == *holder
+                && past.fencing_token == lease.token
+                && previous.holder_identity.is_none()
+                && (same_version || past.to == expired_at(lease).map(whole))
+        }),
+        Hold::Wiped(_) => {
+            same_version
+                && previous
+                    .condition(crate::crd::HELD)
+                    .is_some_and(|c| c.reason == FREE)
+        }
+        Hold::Released(_) | Hold::Free => false,
+    }
+}
+
+/// When a record is over unless it is renewed, as the status shows it.
+fn expired_at(lease: &LeaseView) -> Option<Timestamp> {
+    lease.renewed_at().checked_add(lease.ttl?).ok()
 }
 
 fn expiration(lease: &LeaseView) -> Option<Time> {
-    let ttl = lease.ttl.filter(|ttl| *ttl >= SHORTEST_SHOWN_TTL)?;
-    lease.renewed_at().checked_add(ttl).ok().map(whole)
+    lease.ttl.filter(|ttl| *ttl >= SHORTEST_SHOWN_TTL)?;
+    expired_at(lease).map(whole)
 }
 
 /// What is left of the status when everything is taken out that moves without a transition.

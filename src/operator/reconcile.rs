@@ -29,6 +29,9 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
         let mut objects = snapshot.objects.iter();
         objects.any(|o| !is_discovered(o) && o.spec.stream_name == stream)
     };
+    if snapshot.objects.is_empty() {
+        shared.caught_up(key);
+    }
     let mut again: Option<Duration> = None;
     let mut all_shown = true;
     // What fails for one object is told after the others had their turn.
@@ -84,13 +87,25 @@ async fn discover(shared: &Shared, key: &Key, lease: &LeaseView) -> Result<(), A
             shared.wake(key.clone());
             Ok(())
         }
-        // The watch will show it, or already does.
         Err(ApiError::Conflict) => {
             let name = object.name_any();
-            see(shared, shared.server.object(&key.namespace, &name).await?);
+            let found = shared.server.object(&key.namespace, &name).await?;
+            let is_it = found.spec.stream_name == object.spec.stream_name
+                && lease_of(&found).is_ok_and(|found| found == *key);
+            see(shared, found);
+            // Both names are another's: only a person can mend that, so asking again at once would go on for ever.
+            if taken && !is_it {
+                return Err(ApiError::NameTaken {
+                    name,
+                    lease: key.lease.clone(),
+                });
+            }
+            // The watch will show it, or already does; or it is about something else, and the other name is tried.
             shared.wake(key.clone());
             Ok(())
         }
+        // It was deleted with its namespace, and the Lease is about to be.
+        Err(ApiError::NamespaceEnds) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -110,10 +125,20 @@ async fn yield_to_hand_written(
                 "took the discovered object away: another for the same Lease was written by hand"
             );
         }
-        Err(ApiError::NotFound(_) | ApiError::Conflict) => {}
+        Err(ApiError::NotFound(_)) => {}
+        // Written meanwhile, by another replica say, or another object by now: looked at again as it is.
+        Err(ApiError::Conflict) => match shared.server.object(&key.namespace, &name).await {
+            Ok(current) => {
+                see(shared, current);
+                shared.wake(key.clone());
+                return Ok(());
+            }
+            Err(ApiError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        },
         Err(error) => return Err(error),
     }
-    shared.lose_object(&key.namespace, &name);
+    shared.lose_object(&key.namespace, &name, object.uid().as_deref());
     Ok(())
 }
 

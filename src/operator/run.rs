@@ -63,7 +63,7 @@ impl Operator {
         self
     }
 
-    /// Runs until `stop` is ready, and then until what it is writing is written (at most some ten seconds).
+    /// Runs until `stop` is ready, and then until what it is writing is written (at most ten seconds).
     ///
     /// Cancellation: dropping the future stops it at once; a write in flight may or may not be applied, which the next
     /// operator sees.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt,
@@ -50,14 +50,7 @@ pub(crate) async fn leases(client: Client, namespace: Option<String>, shared: Sh
     let mut events = watcher(api::<Lease>(&client, namespace.as_deref()), config).boxed();
     let mut pause = Pause::new(LEASES, namespace.clone());
     let mut listed = HashSet::new();
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                pause.after(&error).await;
-                continue;
-            }
-        };
+    while let Some(event) = pause.next(&mut events).await {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
@@ -66,17 +59,15 @@ pub(crate) async fn leases(client: Client, namespace: Option<String>, shared: Sh
                 }
             }
             Event::InitDone => {
-                pause.over();
                 shared.leases_listed(namespace.as_deref(), &std::mem::take(&mut listed));
             }
             Event::Apply(lease) => {
-                pause.over();
                 let Some(view) = read(&shared, &lease) else {
                     continue;
                 };
                 // A write that was just made tells the server's time.
                 if let Some(written) = view.changed_at {
-                    shared.told(written);
+                    shared.written_at(written);
                 }
                 let key = shared.see_lease(view, true);
                 shared.wake(key);
@@ -113,14 +104,7 @@ pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: S
     let mut events = watcher(api, config).boxed();
     let mut pause = Pause::new(OBJECTS, namespace.clone());
     let mut listed = HashSet::new();
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                pause.after(&error).await;
-                continue;
-            }
-        };
+    while let Some(event) = pause.next(&mut events).await {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
@@ -128,19 +112,16 @@ pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: S
                 see(&shared, object);
             }
             Event::InitDone => {
-                pause.over();
                 shared.objects_listed(namespace.as_deref(), &std::mem::take(&mut listed));
             }
             Event::Apply(object) => {
-                pause.over();
                 if let Some(key) = see(&shared, object) {
                     shared.wake(key);
                 }
             }
             Event::Delete(object) => {
-                if let Some(key) =
-                    shared.lose_object(&object.namespace().unwrap_or_default(), &object.name_any())
-                {
+                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+                if let Some(key) = shared.lose_object(&namespace, &name, object.uid().as_deref()) {
                     shared.wake(key);
                 }
             }
@@ -189,6 +170,24 @@ impl Pause {
             namespace: namespace.unwrap_or_default(),
             next: SHORTEST_PAUSE,
             said: None,
+        }
+    }
+
+    /// The next event. Errors are said here, and waited after.
+    async fn next<K>(
+        &mut self,
+        events: &mut (impl Stream<Item = Result<Event<K>, watcher::Error>> + Unpin),
+    ) -> Option<Event<K>> {
+        loop {
+            match events.next().await? {
+                // The beginning of a list, which may yet break off.
+                Ok(event @ (Event::Init | Event::InitApply(_))) => return Some(event),
+                Ok(event) => {
+                    self.over();
+                    return Some(event);
+                }
+                Err(error) => self.after(&error).await,
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// No request of a lock may take longer.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How often an unknown outcome is asked again about.
 const ASK_AGAIN: usize = 40;
 

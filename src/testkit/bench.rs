@@ -17,7 +17,7 @@ use tokio::{task::JoinSet, time::Instant};
 use crate::lock::{BoxFuture, InstanceId, LockService, ReleaseRequest, StreamName, Ttl};
 
 use super::{
-    actor::Actor,
+    actor::{Actor, CALL_LIMIT, fail},
     case::{Step, Stop},
 };
 
@@ -232,9 +232,12 @@ impl Bench {
                 "the kit was not told how to delete a record (Contract::delete)".into(),
             ));
         };
-        delete(stream.clone())
-            .await
-            .map_err(|error| Stop::Failed(format!("the record could not be deleted: {error}")))
+        match tokio::time::timeout(CALL_LIMIT, delete(stream.clone())).await {
+            Ok(deleted) => {
+                deleted.map_err(|error| Stop::Failed(format!("the record could not be deleted: {error}")))
+            }
+            Err(_) => fail(format!("the record was not deleted within {CALL_LIMIT:?}")),
+        }
     }
 
     /// Runs parts of a case side by side; on a driven clock one after another.

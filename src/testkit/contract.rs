@@ -14,6 +14,7 @@ use tokio::{
 use crate::lock::{LockService, StreamName};
 
 use super::{
+    actor::CALL_LIMIT,
     bench::{Bench, Setup},
     case::{Case, Stop, cases},
     report::{CaseResult, Report, Verdict},
@@ -21,6 +22,9 @@ use super::{
 
 /// Enough to overlap the waiting; few enough that a small API server answers in time.
 const SIDE_BY_SIDE: usize = 12;
+
+/// No case takes so long by far, however slow the machine; one whose service never answers would take for ever.
+const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 /// The lock contract, to be run against a service.
 ///
@@ -120,21 +124,33 @@ impl Contract {
 }
 
 async fn run_one(setup: Arc<Setup>, case: &'static Case) -> CaseResult {
+    let limit = CASE_LIMIT.saturating_add(setup.grant_within.saturating_mul(20));
     let bench = Bench::new(setup);
     let started = Instant::now();
     // A task of its own: a service that panics fails the case, not the run.
-    let verdict = match tokio::spawn((case.run)(bench.clone())).await {
-        Ok(Ok(())) => Verdict::Passed,
-        Ok(Err(Stop::Failed(why))) => Verdict::Failed(why),
-        Ok(Err(Stop::Skipped(why))) => Verdict::Skipped(why),
-        Err(error) => Verdict::Failed(format!("it panicked: {}", message(&*panic_of(error)))),
+    let mut running = tokio::spawn((case.run)(bench.clone()));
+    let verdict = match tokio::time::timeout(limit, &mut running).await {
+        Ok(Ok(Ok(()))) => Verdict::Passed,
+        Ok(Ok(Err(Stop::Failed(why)))) => Verdict::Failed(why),
+        Ok(Ok(Err(Stop::Skipped(why)))) => Verdict::Skipped(why),
+        Ok(Err(error)) => Verdict::Failed(format!("it panicked: {}", message(&*panic_of(error)))),
+        Err(_) => {
+            running.abort();
+            Verdict::Failed(format!(
+                "the service did not answer, and it had not ended after {limit:?}"
+            ))
+        }
     };
     let took = started.elapsed();
     // The record of a failed case is left for who looks into it.
     let delete = !matches!(verdict, Verdict::Failed(_));
-    let tidied = tokio::spawn(async move { bench.tidy(delete).await }).await;
-    if let Err(error) = tidied {
-        tracing::debug!(case = case.name, %error, "tidying up after the case failed");
+    // A service that does not answer has failed its case by now, and is not waited for again.
+    let tidied =
+        tokio::spawn(async move { tokio::time::timeout(CALL_LIMIT, bench.tidy(delete)).await }).await;
+    match tidied {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => tracing::debug!(case = case.name, "tidying up after the case took too long"),
+        Err(error) => tracing::debug!(case = case.name, %error, "tidying up after the case failed"),
     }
     CaseResult { case, verdict, took }
 }

@@ -1,8 +1,9 @@
-//! A correct lock on a slow and lossy way to its store: that must not make the kit fail.
+//! A correct lock on a slow and lossy way to its store, which must not make the kit fail; and one that never answers,
+//! which must not make it wait for ever.
 
 use std::{
+    future::pending,
     sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
 };
 
 use leasewarden::{
@@ -93,12 +94,52 @@ impl LockService for Slow {
 #[tokio::test]
 async fn a_slow_and_lossy_store_does_not_make_a_correct_lock_fail() {
     let store = InMemoryLockService::new();
-    let started = Instant::now();
     let report = Contract::new(move || Arc::new(Slow::new(store.peer())))
         .run()
         .await;
     println!("{report}");
     report.assert_passed();
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(60), "it took {took:?}");
+}
+
+/// Its store has been lost on the way.
+struct Silent(ManualClock);
+
+impl LockService for Silent {
+    fn acquire(&self, _: AcquireRequest) -> BoxFuture<'_, Result<Outcome, LockError>> {
+        Box::pin(pending())
+    }
+
+    fn extend(&self, _: ExtendRequest) -> BoxFuture<'_, Result<Outcome, LockError>> {
+        Box::pin(pending())
+    }
+
+    fn release(&self, _: ReleaseRequest) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(pending())
+    }
+
+    fn state(&self, _: &StreamName) -> BoxFuture<'_, Result<Option<LockState>, LockError>> {
+        Box::pin(pending())
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_never_answers_fails_and_holds_up_no_run() {
+    let contract = Contract::new(|| Arc::new(Silent(ManualClock::new())))
+        .delete(|_| pending::<Result<(), Infallible>>());
+    let report = tokio::time::timeout(Duration::from_secs(24 * 3600), contract.run())
+        .await
+        .expect("the run waits for ever");
+    assert!(
+        report.to_string().contains("did not answer within 30s"),
+        "{report}"
+    );
+    assert_eq!(
+        report.failed().count() + report.skipped().count(),
+        cases().count(),
+        "{report}"
+    );
 }

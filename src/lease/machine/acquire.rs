@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     AcquireRequest, Attempt, Claim, Holding, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    OwnTerm, Refusal, Step, Unknown, next_renew_text, patient_timeout, pause, write,
+    OwnTerm, Refusal, Step, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
 };
 use crate::lease::time;
 use crate::lock::Term;
@@ -22,10 +22,11 @@ pub(crate) struct Acquire {
     term: Term,
     give_up: Option<Moment>,
     tries: u32,
+    conflicts: u32,
     /// Whether the last request was a write to an existing Lease.
     writing: bool,
-    /// Whether only what is the asker's already may be taken: an extension that needs a new term.
-    only_mine: bool,
+    /// Only what is the asker's already by this claim may be taken: an extension that needs a new term.
+    only_mine: Option<Claim>,
     /// A write of this operation that may have been applied, and why that is not known.
     unsettled: Option<Unknown>,
     /// The first write of this operation. A grant is one of its own writes, proven.
@@ -43,17 +44,18 @@ impl Acquire {
             term,
             give_up: None,
             tries: 0,
+            conflicts: 0,
             writing: false,
-            only_mine: false,
+            only_mine: None,
             unsettled: None,
             wrote: None,
         }
     }
 
     /// The acquisition that an extension needs when its own term is over: a new term for what is still the asker's.
-    pub(super) fn again(request: AcquireRequest) -> Self {
+    pub(super) fn again(request: AcquireRequest, claim: Claim) -> Self {
         Self {
-            only_mine: true,
+            only_mine: Some(claim),
             ..Self::new(request)
         }
     }
@@ -116,16 +118,25 @@ impl Acquire {
             return self.create(machine, now);
         };
         let record = &seen.record;
+        // Like a term that is over: who retries its acquisition late would find a guard alive that was once false.
+        if record
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.released && mark.id == self.term.as_str())
+        {
+            return Step::Done(Ok(Outcome::Refused(Refusal::Expired)));
+        }
         let counted = record.counted_holder();
-        let our_attempt = record.mark.as_ref().is_some_and(|mark| {
-            mark.id == self.term.as_str() && !mark.released && counted == Some(self.request.instance.as_str())
-        });
-        let mine = match &self.request.claim {
-            Claim::Instance => counted == Some(self.request.instance.as_str()),
-            Claim::Term(_) => our_attempt,
-        };
+        let mine = counted == Some(self.request.instance.as_str())
+            && match self.only_mine.as_ref().unwrap_or(&self.request.claim) {
+                Claim::Instance => true,
+                // Or what an earlier attempt of this operation wrote, proven too late to grant.
+                Claim::Term(term) => record.mark.as_ref().is_some_and(|mark| {
+                    [term.as_str(), self.term.as_str()].contains(&mark.id.as_str()) && !mark.released
+                }),
+            };
         let free = record.holding() == Holding::Free;
-        if !mine && self.only_mine {
+        if !mine && self.only_mine.is_some() {
             return Step::Done(Ok(Outcome::Refused(machine.refusal(now, date))));
         }
         if !mine && !free && !machine.proves_expiry(now, date, self.request.ttl) {
@@ -193,9 +204,11 @@ impl Acquire {
             ttl: self.request.ttl,
             token,
             acquired_at: match holder {
-                write::Holder::Stays => seen.record.acquire_time.unwrap_or(now.wall),
-                // As it will be read: the wire has microseconds.
-                write::Holder::Changes => time::parse(&renew_text).unwrap_or(now.wall),
+                write::Holder::Stays => seen
+                    .record
+                    .acquire_time
+                    .unwrap_or_else(|| time::to_micros(now.wall)),
+                write::Holder::Changes => time::to_micros(now.wall),
             },
             renew_text,
             serial: machine.serial,
@@ -223,18 +236,30 @@ impl Operation for Acquire {
             },
             Input::Missing => {
                 machine.missing(now.at);
-                if self.only_mine {
+                if self.only_mine.is_some() {
                     return Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)));
                 }
                 self.create(machine, now)
             }
-            // After a conflict, somebody else was first, or one of our own attempts: a read tells.
-            Input::Continue | Input::Conflict => self.read(),
+            Input::Continue => self.read(),
+            // Somebody else was first, or one of our own attempts: a read tells.
+            Input::Conflict => {
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, &unknown),
+                    None => self.read(),
+                }
+            }
             Input::Unknown(unknown) => self.failed(machine, now, &unknown),
-            Input::Refused(error) => Step::Done(match self.unsettled.take() {
-                Some(write) => Ok(Outcome::Unknown(write)),
-                None => Err(error),
-            }),
+            Input::Refused(error) => {
+                if self.writing {
+                    machine.write_refused();
+                }
+                Step::Done(match self.unsettled.take() {
+                    Some(write) => Ok(Outcome::Unknown(write)),
+                    None => Err(error),
+                })
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Acquire, AcquireRequest, Claim, ExtendRequest, Holding, Input, LockError, Machine, Moment, Now,
-    Operation, Outcome, Refusal, Step, Unknown, attempt_timeout, pause, read,
+    Operation, Outcome, Refusal, Step, Unknown, attempt_timeout, overtaken, pause, read,
 };
 use crate::lock::{IfExpired, Term};
 
@@ -19,7 +19,12 @@ pub(crate) struct Extend {
     request: ExtendRequest,
     /// The first write of this operation.
     wrote: Option<u64>,
+    /// Whether the last request was a write.
+    writing: bool,
     tries: u32,
+    conflicts: u32,
+    /// Whether what was last seen has been overtaken, so that another write from it would be too.
+    stale: bool,
     give_up: Option<Moment>,
     /// Set once the extension turned into a new acquisition.
     again: Option<Acquire>,
@@ -30,7 +35,10 @@ impl Extend {
         Self {
             request,
             wrote: None,
+            writing: false,
             tries: 0,
+            conflicts: 0,
+            stale: false,
             give_up: None,
             again: None,
         }
@@ -47,8 +55,14 @@ impl Extend {
             && let Some(lease) = machine.renewal(now, self.request.ttl)
         {
             self.wrote.get_or_insert(machine.serial);
+            self.writing = true;
             return Step::Put(lease);
         }
+        self.read()
+    }
+
+    fn read(&mut self) -> Step<Answer> {
+        self.writing = false;
         Step::Get
     }
 
@@ -82,33 +96,27 @@ impl Extend {
         let Some(seen) = &machine.seen else {
             return refuse(Refusal::NotHeld);
         };
-        match seen.record.holding() {
-            Holding::Free => return refuse(Refusal::NotHeld),
-            Holding::Held(holder) | Holding::Wiped(holder) if holder != self.request.instance.as_str() => {
+        let record = &seen.record;
+        let of_our_term = |term: &Term| record.mark.as_ref().is_some_and(|mark| mark.id == term.as_str());
+        match (record.holding(), &self.request.claim) {
+            (Holding::Free, Claim::Term(term)) if of_our_term(term) => return refuse(Refusal::Expired),
+            (Holding::Free, _) => return refuse(Refusal::NotHeld),
+            (Holding::Held(holder) | Holding::Wiped(holder), _)
+                if holder != self.request.instance.as_str() =>
+            {
                 return refuse(machine.refusal(now, date));
             }
-            Holding::Held(_) | Holding::Wiped(_) => {}
+            // A twin's.
+            (_, Claim::Term(term)) if !of_our_term(term) => return refuse(machine.refusal(now, date)),
+            _ => {}
         }
-        if let Claim::Term(term) = &self.request.claim {
-            // The record of our own over term, or a twin's.
-            let shows_ours = seen
-                .record
-                .mark
-                .as_ref()
-                .is_some_and(|mark| mark.id == term.as_str());
-            return refuse(if shows_ours {
-                Refusal::Expired
-            } else {
-                machine.refusal(now, date)
-            });
-        }
-        // Ours by the instance id, under a term that is over or that another process wrote.
-        let over = own_over || read::is_expired(seen, now, date);
+        // Ours, under a term that is over or, by the instance id, that another process wrote.
+        let over = own_over || read::is_expired(seen, now, date) || self.request.claim != Claim::Instance;
         match self.request.if_expired {
             IfExpired::Refuse if over => refuse(Refusal::Expired),
             _ => {
                 let request = AcquireRequest::new(&machine.stream, &self.request.instance, self.request.ttl);
-                let mut acquire = Acquire::again(request);
+                let mut acquire = Acquire::again(request, self.request.claim.clone());
                 let step = acquire.step(machine, now, Input::Continue);
                 self.again = Some(acquire);
                 step
@@ -155,18 +163,34 @@ impl Operation for Extend {
         let limit = self.request.ttl.as_duration().clamp(LIMIT_MIN, LIMIT);
         self.give_up.get_or_insert(now.at + limit);
         match input {
+            Input::Continue if self.stale => self.read(),
             Input::Continue => self.write_or_read(machine, now),
             Input::Lease(lease, date) => match machine.observe(now.at, *lease) {
-                Ok(current) => self.decide(machine, now, date.filter(|_| current)),
+                Ok(current) => {
+                    self.stale = false;
+                    self.decide(machine, now, date.filter(|_| current))
+                }
                 Err(error) => Step::Done(Err(error)),
             },
             Input::Missing => {
                 machine.missing(now.at);
                 Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)))
             }
-            Input::Conflict => Step::Get,
+            Input::Conflict => {
+                self.stale = true;
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, unknown),
+                    None => self.read(),
+                }
+            }
             Input::Unknown(unknown) => self.failed(machine, now, unknown),
-            Input::Refused(error) => Step::Done(Err(error)),
+            Input::Refused(error) => {
+                if self.writing {
+                    machine.write_refused();
+                }
+                Step::Done(Err(error))
+            }
         }
     }
 

@@ -10,6 +10,8 @@ mod read;
 mod release;
 
 #[cfg(test)]
+mod attack;
+#[cfg(test)]
 mod tests;
 
 use std::time::{Duration, SystemTime};
@@ -108,7 +110,7 @@ pub(crate) struct Machine {
     seen: Option<Seen>,
     /// The highest resourceVersion seen. Nothing older is news.
     version: u64,
-    ghost: Option<Ghost>,
+    ghosts: Vec<Ghost>,
     own: Option<OwnTerm>,
     /// The number of the last write that grants.
     serial: u64,
@@ -128,7 +130,7 @@ impl Machine {
             allowance,
             seen: None,
             version: 0,
-            ghost: None,
+            ghosts: Vec::new(),
             own: None,
             serial: 0,
         }
@@ -146,7 +148,7 @@ impl Machine {
             .own
             .as_mut()
             .is_some_and(|own| own.is_unsettled() || own.is_valid(now));
-        !live && self.ghost.as_ref().is_none_or(|ghost| now >= ghost.until)
+        !live && self.ghosts.iter().all(|ghost| now >= ghost.until)
     }
 
     /// The term of ours that is valid now.
@@ -155,6 +157,11 @@ impl Machine {
             .as_mut()
             .filter(|own| own.proven().is_some())?
             .valid_term(now)
+    }
+
+    /// Whether `term` is the one that was last written here and is not settled against.
+    pub(crate) fn pursues(&self, term: &Term) -> bool {
+        self.own.as_ref().is_some_and(|own| own.term == *term)
     }
 
     /// Whether anything is known that a deletion would change.
@@ -227,27 +234,26 @@ impl Machine {
         // Without a duration nobody knows what its holder goes by; what most use is a better guess than none.
         let ttl = gone.sighting.ttl_or(DEFAULT_TTL);
         let term = gone.record.mark.as_ref().map(|mark| mark.id.clone());
-        self.ghost = Some(Ghost {
-            holder: holder.to_owned(),
-            term,
-            until: now + ttl,
-        });
+        let holder = holder.to_owned();
+        let mut until = now + ttl;
+        // Another deletion hides no holder that may still act.
+        self.ghosts
+            .retain(|ghost| now < ghost.until && (&ghost.holder, &ghost.term) != (&holder, &term));
+        if self.ghosts.len() >= GHOSTS
+            && let Some(last) = self.ghosts.pop()
+        {
+            until = until.max(last.until);
+        }
+        self.ghosts.push(Ghost { holder, term, until });
     }
 
-    /// The refusal by the deleted Lease's holder, while its term may last, unless `instance` is that holder.
+    /// The refusal by a deleted Lease's holder, while its term may last, unless `instance` is that holder.
     fn haunted(&mut self, now: Now, instance: &InstanceId, claim: &Claim) -> Option<Refusal> {
-        let ghost = self.ghost.as_ref()?;
-        let own_ghost = match claim {
-            Claim::Instance => ghost.holder == instance.as_str(),
-            Claim::Term(term) => ghost.term.as_deref() == Some(term.as_str()),
-        };
-        if now.at >= ghost.until {
-            self.ghost = None;
-            return None;
-        }
-        if own_ghost {
-            return None;
-        }
+        self.ghosts.retain(|ghost| now.at < ghost.until);
+        let ghost = self.ghosts.iter().find(|ghost| match claim {
+            Claim::Instance => ghost.holder != instance.as_str(),
+            Claim::Term(term) => ghost.term.as_deref() != Some(term.as_str()),
+        })?;
         let expires_at = now.wall.checked_add(ghost.until.since(now.at));
         Some(Refusal::HeldBy {
             holder: ghost.holder.clone(),
@@ -324,6 +330,16 @@ impl Machine {
         Some(lease)
     }
 
+    /// The last write was definitely not applied: it binds nothing, and there is nothing of it to settle.
+    fn write_refused(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.last_was_refused();
+            if own.proven().is_none() && !own.is_unsettled() {
+                self.own = None;
+            }
+        }
+    }
+
     fn refusal(&self, now: Now, date: Option<SystemTime>) -> Refusal {
         let Some(seen) = &self.seen else {
             return Refusal::NotHeld;
@@ -378,6 +394,9 @@ fn next_renew_text(now: Now, seen: &Seen, own: Option<&OwnTerm>, ttl: Ttl) -> St
     write::next_renew_text(now.wall, earlier, ttl)
 }
 
+/// Deleted Leases remembered at once. Beyond that they are counted together, which only delays a takeover.
+const GHOSTS: usize = 16;
+
 /// client-go's default duration of a leader election's Lease.
 const DEFAULT_TTL: Duration = Duration::from_secs(15);
 
@@ -390,6 +409,12 @@ fn attempt_timeout(ttl: Ttl) -> Duration {
 /// The same for requests that no term depends on: a short TTL makes them no more urgent.
 fn patient_timeout(ttl: Ttl) -> Duration {
     attempt_timeout(ttl).max(Duration::from_secs(1))
+}
+
+/// What the n-th conflict of an operation counts as: the first few are answered by a read at once. After that they are
+/// failures, with a pause and an end: conflicts without end are a store whose versions went back, or a proxy that lies.
+fn overtaken(conflicts: u32) -> Option<Unknown> {
+    (conflicts > 3).then(|| Unknown::new("another write was first, again and again"))
 }
 
 /// The pause before the n-th try after a failure: 20 ms, doubling, at most a second. Without it a connection that is

@@ -17,6 +17,16 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 pub(crate) struct Read {
     tries: u32,
     give_up: Option<Moment>,
+    /// What was known when the request was sent. Reads run beside writes: a reply "there is none" is news only where
+    /// nothing was learnt since.
+    known: u64,
+}
+
+impl Read {
+    fn read(&mut self, machine: &Machine) -> Step<<Self as Operation>::Answer> {
+        self.known = machine.version;
+        Step::Get
+    }
 }
 
 impl Operation for Read {
@@ -25,7 +35,11 @@ impl Operation for Read {
     fn step(&mut self, machine: &mut Machine, now: Now, input: Input) -> Step<Self::Answer> {
         let give_up = *self.give_up.get_or_insert(now.at + LIMIT);
         match input {
-            Input::Continue | Input::Conflict => Step::Get,
+            Input::Continue | Input::Conflict => self.read(machine),
+            Input::Missing if machine.version != self.known => {
+                let late = Unknown::new("the API server's answer was overtaken by news");
+                self.step(machine, now, Input::Unknown(late))
+            }
             Input::Missing => {
                 machine.missing(now.at);
                 Step::Done(Ok(None))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Acquire, AcquireRequest, Claim, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    ReleaseRequest, Released, Step, Unknown, pause, write,
+    ReleaseRequest, Released, Step, Unknown, overtaken, pause, write,
 };
 use crate::lease::wire::TermMark;
 
@@ -18,10 +18,14 @@ type Answer = Result<Released, LockError>;
 pub(crate) struct Release {
     request: ReleaseRequest,
     tries: u32,
+    conflicts: u32,
     give_up: Option<Moment>,
     /// Whether the last request was a write.
     writing: bool,
-    wrote: bool,
+    /// Whether a write of this operation may have been applied.
+    unsettled: bool,
+    /// The term that it marks as released.
+    released: Option<String>,
     /// An acquisition whose outcome is unknown may be applied yet. It is given up for good only once the
     /// resourceVersion has moved, so it is completed first and then released.
     settle: Option<Acquire>,
@@ -32,9 +36,11 @@ impl Release {
         Self {
             request,
             tries: 0,
+            conflicts: 0,
             give_up: None,
             writing: false,
-            wrote: false,
+            unsettled: false,
+            released: None,
             settle: None,
         }
     }
@@ -122,7 +128,7 @@ impl Release {
             ..mark
         };
         self.writing = true;
-        self.wrote = true;
+        self.released = Some(mark.id.clone());
         Some(Step::Put(write::release(
             &seen.lease,
             record,
@@ -131,9 +137,12 @@ impl Release {
         )))
     }
 
-    fn not_held(&self) -> Step<Answer> {
-        // After a write of ours whose reply was lost, that it is not ours any more is its success.
-        Step::Done(Ok(if self.wrote {
+    fn not_held(&self, machine: &Machine) -> Step<Answer> {
+        // A write that was sent twice on its way is answered with its own conflict.
+        let mark = machine.seen.as_ref().and_then(|seen| seen.record.mark.as_ref());
+        let shown = mark.is_some_and(|mark| mark.released && self.released.as_ref() == Some(&mark.id));
+        // After a write whose reply was lost, that the Lease is not ours any more is its success.
+        Step::Done(Ok(if shown || self.unsettled {
             Released::Released
         } else {
             Released::NotHeld
@@ -142,7 +151,7 @@ impl Release {
 
     fn failed(&mut self, machine: &Machine, now: Now, unknown: Unknown) -> Step<Answer> {
         if self.give_up.is_some_and(|at| now.at >= at) {
-            return Step::Done(if self.wrote {
+            return Step::Done(if self.unsettled {
                 Ok(Released::Unknown(unknown))
             } else {
                 Err(machine.unavailable(&unknown))
@@ -165,7 +174,14 @@ impl Operation for Release {
         }
         match input {
             Input::Continue if first => self.begin(machine, now),
-            Input::Continue | Input::Conflict => self.read(),
+            Input::Continue => self.read(),
+            Input::Conflict => {
+                self.conflicts += 1;
+                match overtaken(self.conflicts) {
+                    Some(unknown) => self.failed(machine, now, unknown),
+                    None => self.read(),
+                }
+            }
             Input::Lease(lease, _) => {
                 if let Err(error) = machine.observe(now.at, *lease) {
                     return Step::Done(Err(error));
@@ -181,13 +197,17 @@ impl Operation for Release {
                 {
                     return Step::Done(Err(error));
                 }
-                self.release_seen(machine).unwrap_or_else(|| self.not_held())
+                self.release_seen(machine)
+                    .unwrap_or_else(|| self.not_held(machine))
             }
             Input::Missing => {
                 machine.missing(now.at);
-                self.not_held()
+                self.not_held(machine)
             }
-            Input::Unknown(unknown) => self.failed(machine, now, unknown),
+            Input::Unknown(unknown) => {
+                self.unsettled |= self.writing;
+                self.failed(machine, now, unknown)
+            }
             Input::Refused(error) => Step::Done(Err(error)),
         }
     }

@@ -28,6 +28,7 @@ use leasewarden::{
     lock::{Claim, ExtendRequest, ReleaseRequest, Released},
 };
 use leasewarden_controlplane::{ControlPlane, TestNamespace};
+use leasewarden_faultproxy::FaultProxy;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -72,6 +73,15 @@ impl Stage {
         let mut all = vec!["--namespace", &namespace];
         all.extend(args);
         self.operator = Some(Program::operator(self.control_plane.kubeconfig_path(), &all));
+    }
+
+    /// An operator that reaches the API server through this proxy, as the administrator.
+    fn start_behind(&mut self, proxy: &FaultProxy) {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("config");
+        proxy.write_kubeconfig(&kubeconfig).unwrap();
+        let args = ["--namespace", self.namespace.name()];
+        self.operator = Some(Program::operator(&kubeconfig, &args).keeping(folder));
     }
 
     fn operator(&mut self) -> &mut Program {
@@ -229,6 +239,8 @@ impl Instance {
 struct Program {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    /// What it reads is there as long as it is.
+    folder: Option<tempfile::TempDir>,
 }
 
 impl Program {
@@ -263,7 +275,13 @@ impl Program {
                 sink.lock().unwrap().push(line);
             }
         });
-        Self { child, lines }
+        let folder = None;
+        Self { child, lines, folder }
+    }
+
+    fn keeping(mut self, folder: tempfile::TempDir) -> Self {
+        self.folder = Some(folder);
+        self
     }
 
     fn log(&self) -> String {

@@ -1,6 +1,7 @@
 //! Each verb is taken away once: the operator names it with its resource, stays up, and goes on when it is granted.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use leasewarden_faultproxy::{Canned, Fault, Match, StatusCode};
 
 use super::*;
 
@@ -105,6 +106,27 @@ async fn objects() {
     for verb in ["list", "watch", "create", "delete"] {
         missing(verb, "changestreamleaders", "changestreamleaders.leasewarden.dev").await;
     }
+}
+
+#[tokio::test]
+async fn reading_an_object_that_somebody_else_wrote_first() {
+    let mut stage = Stage::empty("forbidden-get").await;
+    let user = format!("operator-of-{}", stage.namespace.name());
+    grant(&stage, Some(("get", "changestreamleaders")), &user).await;
+    let config = stage.control_plane.config_for_user(&user, &[]).unwrap();
+    let proxy = FaultProxy::start(&config).unwrap();
+    let first = Match::post("/changestreamleaders").times(1);
+    let exists = Canned::status(StatusCode::CONFLICT, "AlreadyExists");
+    proxy.rule(first, Fault::Respond(exists));
+    stage.start_behind(&proxy);
+    stage.instance("a").acquire("orders", TTL).await;
+    let says = format!(
+        "not permitted to get changestreamleaders.leasewarden.dev in namespace {}",
+        stage.namespace
+    );
+    stage.operator().says(&says).await;
+    grant(&stage, None, &user).await;
+    stage.holder_is("orders", Some("a")).await;
 }
 
 #[tokio::test]

@@ -61,3 +61,26 @@ async fn without_an_api_server_it_says_so_and_tries_on() {
     assert!(program.is_running());
     assert_eq!(program.signal("-TERM").await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_context_that_is_not_there_is_looked_for_in_the_file_that_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join(".kube")).unwrap();
+    let file = home.path().join(".kube/config");
+    std::fs::write(&file, r#"{"apiVersion": "v1", "kind": "Config"}"#).unwrap();
+    for (variable, value, says) in [
+        ("HOME", home.path(), "with ~/.kube/config: "),
+        ("KUBECONFIG", &*file, "with the kubeconfig in $KUBECONFIG: "),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_leasewarden"))
+            .args(["operator", "--context", "nowhere"])
+            .env_remove("KUBECONFIG")
+            .env(variable, value)
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(says) && said.contains("nowhere"), "{said}");
+    }
+}

@@ -36,9 +36,10 @@ async fn a_release_a_new_leader_an_expiry_and_a_takeover_are_told_apart() {
 
     // It dies, and nobody takes over.
     b.acquire("orders", Duration::from_secs(2)).await;
-    stage.holder_is("orders", Some("b")).await;
-    let expired = stage.holder_is("orders", None).await;
-    assert_eq!(condition(&expired, HELD), is("False", "LeaseExpired"));
+    // On a busy machine it may be over before it is shown.
+    let expired = stage
+        .status("orders", |s| condition(s, HELD) == is("False", "LeaseExpired"))
+        .await;
     assert_eq!(past(&expired), [("b", Ended::Expired), ("a", Ended::Released)]);
 
     // It dies, and somebody does.
@@ -105,10 +106,7 @@ async fn changes_too_quick_to_be_shown_are_in_the_history() {
 #[tokio::test]
 async fn a_wiped_holder_is_not_called_free() {
     let stage = Stage::new("wiped").await;
-    stage
-        .instance("a")
-        .acquire("orders", Duration::from_secs(4))
-        .await;
+    stage.instance("a").acquire("orders", TTL).await;
     stage.holder_is("orders", Some("a")).await;
     stage
         .patch_lease("orders", json!({"spec": {"holderIdentity": null}}))
@@ -116,6 +114,11 @@ async fn a_wiped_holder_is_not_called_free() {
     let wiped = stage.holder_is("orders", None).await;
     assert_eq!(condition(&wiped, HELD), is("Unknown", "HolderWiped"));
     assert_eq!(past(&wiped), [("a", Ended::Wiped)]);
+    // Only now, so that a busy machine shows it while it lasts.
+    let shorter = json!({
+        "metadata": {"annotations": {"leasewarden.dev/ttl-ms": "1000"}}, "spec": {"leaseDurationSeconds": 1},
+    });
+    stage.patch_lease("orders", shorter).await;
     stage
         .status("orders", |s| condition(s, HELD) == is("False", "LeaseFree"))
         .await;

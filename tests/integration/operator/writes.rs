@@ -111,7 +111,7 @@ async fn transitions_only_means_that() {
     let mut spec = spec("orders");
     spec.status_policy = Some(leasewarden::crd::StatusPolicy::TransitionsOnly);
     stage.write_object("orders", spec).await;
-    let (a, ttl) = (stage.instance("a"), Duration::from_secs(3));
+    let (a, ttl) = (stage.instance("a"), Duration::from_secs(6));
     a.acquire("orders", ttl).await;
     let status = stage.holder_is("orders", Some("a")).await;
     assert_eq!(status.expiration_time, None);

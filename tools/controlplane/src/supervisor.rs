@@ -195,7 +195,16 @@ fn unexpected(reply: &Reply) -> Error {
 fn cargo_build() -> Result<PathBuf, String> {
     crate::progress::say(&format!("building the {PROGRAM} program"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // `cargo run` tells about its own package. Build scripts that look at these (ring's does) would run again, and
+    // everything above them be built again, each time.
+    for (name, _) in std::env::vars_os() {
+        let of_a_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(of_a_package) {
+            command.env_remove(name);
+        }
+    }
+    let output = command
         .args([
             "build",
             "--quiet",

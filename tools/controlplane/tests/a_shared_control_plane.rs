@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LIMIT, Place, Running};
+use common::{LIMIT, Place, Running, is_inside};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -145,18 +145,16 @@ async fn has_controllers_that_delete_namespaces_and_what_owners_leave() {
 
 #[tokio::test]
 async fn may_be_somebody_elses_and_then_nothing_is_started_and_namespaces_are_deleted() {
+    if is_inside() {
+        on_an_existing_cluster().await;
+    }
     let control_plane = ControlPlane::shared().await;
     let place = Place::new();
-    let mut run = place.command(std::env::current_exe().unwrap());
-    run.args([
-        "--exact",
-        "helper_on_an_existing_cluster",
-        "--ignored",
-        "--nocapture",
-    ])
-    .env("USE_EXISTING_CLUSTER", "true")
-    .env("KUBECONFIG", control_plane.kubeconfig_path())
-    .stderr(std::process::Stdio::null());
+    let mut run =
+        place.inside("may_be_somebody_elses_and_then_nothing_is_started_and_namespaces_are_deleted");
+    run.env("USE_EXISTING_CLUSTER", "true")
+        .env("KUBECONFIG", control_plane.kubeconfig_path())
+        .stderr(std::process::Stdio::null());
     let mut run = Running::start(&mut run);
     let name = run.until("NAMESPACE ");
     run.until("STARTED NOTHING");
@@ -166,9 +164,7 @@ async fn may_be_somebody_elses_and_then_nothing_is_started_and_namespaces_are_de
     assert!(left.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()));
 }
 
-#[tokio::test]
-#[ignore = "run by the test above"]
-async fn helper_on_an_existing_cluster() {
+async fn on_an_existing_cluster() -> ! {
     let control_plane = ControlPlane::shared().await;
     assert!(
         control_plane.is_existing() && control_plane.etcd_url().is_none() && control_plane.folder().is_none()

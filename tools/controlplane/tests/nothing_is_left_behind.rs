@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{Place, Running, wait_until};
+use common::{Place, Running, is_inside, wait_until};
 use leasewarden_controlplane::ControlPlane;
 use rustix::process::{Signal, kill_process, kill_process_group};
 
@@ -45,26 +45,19 @@ fn when_somebody_presses_ctrl_c() {
     assert!(place.is_clean(), "{:?} {:?}", place.running(), place.folders());
 }
 
-#[test]
-fn when_a_test_panics() {
-    let place = Place::new();
-    let mut run = place.command(std::env::current_exe().unwrap());
-    let output = run
-        .args(["--exact", "helper_that_panics", "--ignored"])
-        .stderr(Stdio::null())
-        .output()
-        .unwrap();
-    let output = String::from_utf8_lossy(&output.stdout);
-    assert!(output.contains("it had a control plane"), "{output}");
-    wait_until("nothing is left", || place.is_clean());
-}
-
 #[tokio::test]
-#[ignore = "run by when_a_test_panics"]
-async fn helper_that_panics() {
-    let control_plane = ControlPlane::shared().await;
-    let version = control_plane.client().unwrap().apiserver_version().await.unwrap();
-    panic!("it had a control plane of version {}", version.git_version);
+async fn when_a_test_panics() {
+    if is_inside() {
+        let control_plane = ControlPlane::shared().await;
+        let version = control_plane.client().unwrap().apiserver_version().await.unwrap();
+        println!("\nVERSION {}", version.git_version);
+        panic!("as tests do");
+    }
+    let place = Place::new();
+    let mut run = Running::start(place.inside("when_a_test_panics").stderr(Stdio::null()));
+    assert!(run.until("VERSION ").starts_with('v'));
+    assert!(!run.child.wait().unwrap().success());
+    wait_until("nothing is left", || place.is_clean());
 }
 
 #[test]

@@ -20,28 +20,24 @@ const LEASEWARDEN: &str = "LEASEWARDEN_BIN";
 const WORKER: &str = "LEASEWARDEN_WORKER_BIN";
 
 impl Programs {
-    /// Finds them, building what has to be built.
+    /// Both by name, when the environment names both.
+    pub(crate) fn named() -> Option<Self> {
+        Some(Self {
+            leasewarden: named(LEASEWARDEN)?,
+            worker: named(WORKER)?,
+        })
+    }
+
+    /// Builds what has to be built. What the environment names goes before what was built.
     pub(crate) async fn find() -> Result<Self, Error> {
-        let named = |variable| {
-            std::env::var_os(variable)
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
-        };
-        let (leasewarden, worker) = (named(LEASEWARDEN), named(WORKER));
-        if let (Some(leasewarden), Some(worker)) = (&leasewarden, &worker) {
-            return Ok(Self {
-                leasewarden: leasewarden.clone(),
-                worker: worker.clone(),
-            });
-        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let found = match build(Path::new(&cargo)).await? {
             Some(built) => Self::among(&built)?,
             None => Self::beside()?,
         };
         Ok(Self {
-            leasewarden: leasewarden.unwrap_or(found.leasewarden),
-            worker: worker.unwrap_or(found.worker),
+            leasewarden: named(LEASEWARDEN).unwrap_or(found.leasewarden),
+            worker: named(WORKER).unwrap_or(found.worker),
         })
     }
 
@@ -77,21 +73,27 @@ impl Programs {
     }
 }
 
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable)
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from)
+}
+
 /// All programs that cargo has built, or found fresh. `None` when there is no cargo.
 async fn build(cargo: &Path) -> Result<Option<Vec<PathBuf>>, Error> {
     let mut command = Command::new(cargo);
     command
-        .args(["build", "--message-format=json-render-diagnostics"])
+        // The Makefile's set of packages and features, so that nothing is compiled a second time.
+        .args(["build", "--message-format=json-render-diagnostics", "--workspace"])
+        .args(["--features", "leasewarden/cli,leasewarden/testkit"])
         .args([
-            "-p",
-            "leasewarden",
-            "--features",
-            "leasewarden/cli",
             "--bin",
             "leasewarden",
+            "--bin",
+            "controlplane",
+            "--example",
+            "worker",
         ])
-        .args(["--example", "worker"])
-        .args(["-p", "leasewarden-controlplane", "--bin", "controlplane"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

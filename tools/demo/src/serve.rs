@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use crate::clock;
 use crate::store::{Answer, Asker, Store};
@@ -59,6 +60,8 @@ pub(crate) async fn listen(store: Shared) -> io::Result<SocketAddr> {
 /// Produces events for as long as `on` says so.
 pub(crate) async fn produce(store: Shared, mut on: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(PRODUCE_EVERY);
+    // Ticks that passed while it was switched off are not made up for in one burst.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while on.wait_for(|on| *on).await.is_ok() {
         ticks.tick().await;
         // May have been switched off while this waited.
@@ -196,6 +199,18 @@ mod tests {
         ] {
             assert_eq!(Request::parse(line), None, "{line}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_were_not_wanted_do_not_come_later() {
+        let store = Shared::new(Store::new(["orders".to_owned()]));
+        let (on, wanted) = watch::channel(false);
+        tokio::spawn(produce(store.clone(), wanted));
+        tokio::time::sleep(PRODUCE_EVERY * 1000).await;
+        on.send_replace(true);
+        tokio::time::sleep(PRODUCE_EVERY * 10).await;
+        let produced = store.lock().totals()[0].produced;
+        assert!((9..=11).contains(&produced), "{produced} in the time of 10");
     }
 
     #[tokio::test]

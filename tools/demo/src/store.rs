@@ -7,8 +7,6 @@
 //!
 //! Whatever happens is logged. The demo's claims are computed from that log, in [`summary`](crate::summary).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
@@ -84,7 +82,8 @@ struct Ledger {
 
 #[derive(Debug)]
 pub(crate) struct Store {
-    ledgers: BTreeMap<String, Ledger>,
+    /// In the order in which they were named.
+    ledgers: Vec<(String, Ledger)>,
     log: Vec<Entry>,
     logging: bool,
 }
@@ -100,7 +99,7 @@ impl Store {
 
     /// Appends an event to every stream.
     pub(crate) fn produce(&mut self) {
-        for (nth, ledger) in (1_i64..).zip(self.ledgers.values_mut()) {
+        for (nth, (_, ledger)) in (1_i64..).zip(&mut self.ledgers) {
             // Any amounts do, as long as a lost or repeated one shows in the sum.
             let n = i64::try_from(ledger.amounts.len()).unwrap_or(0);
             ledger.amounts.push(nth * 1000 + n * 7919 % 997);
@@ -110,7 +109,7 @@ impl Store {
     /// The next event that nobody has processed. The token counts as seen: a new leader's first question shuts the door
     /// on the one before, even if there is nothing to do.
     pub(crate) fn next(&mut self, at: Millis, by: Asker) -> Answer {
-        let Some(ledger) = self.ledgers.get_mut(&by.stream) else {
+        let Some(ledger) = self.ledger(&by.stream) else {
             return Answer::NoSuchStream;
         };
         if let Err(fence) = ledger.pass(by.token) {
@@ -130,7 +129,7 @@ impl Store {
 
     /// Takes the result of an event.
     pub(crate) fn done(&mut self, at: Millis, by: Asker, position: u64, balance: i64) -> Answer {
-        let Some(ledger) = self.ledgers.get_mut(&by.stream) else {
+        let Some(ledger) = self.ledger(&by.stream) else {
             return Answer::NoSuchStream;
         };
         if let Err(fence) = ledger.pass(by.token) {
@@ -144,6 +143,11 @@ impl Store {
         ledger.processed += 1;
         ledger.balance = balance;
         self.note(at, by, What::Written { position }, Answer::Ok)
+    }
+
+    fn ledger(&mut self, stream: &str) -> Option<&mut Ledger> {
+        let found = self.ledgers.iter_mut().find(|(name, _)| name == stream);
+        found.map(|(_, ledger)| ledger)
     }
 
     fn note(&mut self, at: Millis, by: Asker, what: What, answer: Answer) -> Answer {
@@ -165,7 +169,7 @@ impl Store {
     }
 
     pub(crate) fn totals(&self) -> Vec<Total> {
-        let total = |(stream, ledger): (&String, &Ledger)| Total {
+        let total = |(stream, ledger): &(String, Ledger)| Total {
             stream: stream.clone(),
             produced: ledger.amounts.len() as u64,
             processed: ledger.processed as u64,

@@ -23,8 +23,12 @@ pub(crate) async fn tell(keep: bool) -> Result<(), Error> {
         STREAMS.len(),
         TTL.as_secs()
     ));
-    say.step("building what is missing");
-    let programs = Programs::find().await?;
+    let programs = if let Some(programs) = Programs::named() {
+        programs
+    } else {
+        say.step("building leasewarden, the worker and the control plane's supervisor");
+        Programs::find().await?
+    };
     say.step("starting etcd, kube-apiserver and kube-controller-manager");
     let mut story = Story {
         scene: Scene::set(programs).await?,

@@ -183,7 +183,8 @@ async fn delays_come_before_and_after_the_server() {
     let upstream = Upstream::start();
     let proxy = FaultProxy::start(&upstream.config()).unwrap();
     let client = client(&proxy, &upstream);
-    let delay = Duration::from_millis(300);
+    // Longer than a busy machine takes for a request that is not delayed.
+    let delay = Duration::from_secs(1);
     for fault in [Fault::Delay(delay), Fault::DelayReply(delay)] {
         let rule = proxy.rule(Match::any().times(1), fault);
         let start = Instant::now();

@@ -18,6 +18,14 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+const INSIDE: &str = "LEASEWARDEN_TEST_INSIDE";
+
+/// Whether this process is the one that the test of this name has started ([`Place::inside`]): it plays the part of a
+/// test run that goes wrong.
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 /// A folder for everything that a test's programs make; all that runs for the test has it in its environment.
 pub struct Place {
     pub folder: tempfile::TempDir,
@@ -38,6 +46,13 @@ impl Place {
     pub fn controlplane(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_controlplane"));
         command.args(arguments);
+        command
+    }
+
+    /// The test of this name again, in a process of its own in this place: there [`is_inside`] is true.
+    pub fn inside(&self, test: &str) -> Command {
+        let mut command = self.command(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
         command
     }
 

@@ -1,0 +1,190 @@
+//! One stream's place in the worker: its machine, and the gate that lets one operation write at a time.
+//!
+//! An acquisition may take long, and a holder in the same process must not wait for it: what is urgent says so here, and
+//! an acquisition that runs gives way.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    future::Future,
+    rc::Rc,
+};
+
+use tokio::sync::{Mutex, MutexGuard, Notify};
+
+use super::{
+    delivery::{Delivered, Promise},
+    machine::Machine,
+    name::prefixed_lease_name,
+    watch::Watch,
+    worker::Settings,
+};
+use crate::lock::{LockError, Moment, Outcome, StreamName, Term};
+
+/// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
+const REMEMBERED: usize = 10_000;
+
+/// One stream: its machine, and whose turn it is.
+pub(crate) struct Slot {
+    pub(crate) machine: RefCell<Machine>,
+    /// One operation that writes at a time: two would race each other for the resourceVersion.
+    pub(crate) gate: Mutex<()>,
+    used: RefCell<Moment>,
+    /// How many wait for the gate that may not wait for an acquisition.
+    pub(crate) urgent: Cell<usize>,
+    /// Tells a running acquisition that one more does.
+    hurry: Notify,
+    pub(crate) delivered: Delivered,
+    /// Where the Lease has lost our labels: a watch of its own, which ends with the slot.
+    pub(crate) watch: RefCell<Option<Watch>>,
+}
+
+impl Slot {
+    pub(crate) fn names(&self) -> (StreamName, String) {
+        let machine = self.machine.borrow();
+        (machine.stream.clone(), machine.name.clone())
+    }
+
+    /// The gate, for what may not wait for an acquisition.
+    pub(crate) async fn urgently(&self) -> MutexGuard<'_, ()> {
+        self.urgent.set(self.urgent.get() + 1);
+        self.hurry.notify_waiters();
+        let gate = self.gate.lock().await;
+        self.urgent.set(self.urgent.get() - 1);
+        gate
+    }
+
+    /// `work`, or `None` once the gate is wanted: for what may be cut short because it leaves nothing half done.
+    pub(crate) async fn unless_urgent<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let hurry = self.hurry.notified();
+        if self.urgent.get() > 0 {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = hurry => None,
+        }
+    }
+
+    pub(crate) fn promise(
+        &self,
+        answer: &Result<Outcome, LockError>,
+        before: Option<&Term>,
+        attempted: Option<&Term>,
+    ) -> Option<Promise> {
+        // What was never written, or can be applied no more, is nothing to give back.
+        let attempted = attempted.filter(|term| self.machine.borrow().pursues(term));
+        self.delivered.promise(answer, before, attempted)
+    }
+}
+
+/// The slots of all streams that are remembered, by Lease name.
+#[derive(Default)]
+pub(crate) struct Slots(RefCell<HashMap<String, Rc<Slot>>>);
+
+impl Slots {
+    /// The slot of `stream`, from now on if there was none.
+    ///
+    /// # Errors
+    /// When another stream has the same Lease name.
+    pub(crate) fn of(&self, settings: &Settings, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
+        let name = prefixed_lease_name(settings.prefix.as_ref(), stream);
+        let now = settings.clock.now();
+        let mut slots = self.0.borrow_mut();
+        if slots.len() >= REMEMBERED && !slots.contains_key(&name) {
+            evict(&mut slots, now);
+        }
+        let slot = slots.entry(name.clone()).or_insert_with(|| {
+            let Settings {
+                namespace, allowance, ..
+            } = settings;
+            Rc::new(Slot {
+                machine: RefCell::new(Machine::new(stream.clone(), name, namespace.clone(), *allowance)),
+                gate: Mutex::new(()),
+                used: RefCell::new(now),
+                urgent: Cell::new(0),
+                hurry: Notify::new(),
+                delivered: Delivered::default(),
+                watch: RefCell::default(),
+            })
+        });
+        *slot.used.borrow_mut() = now;
+        let machine = slot.machine.borrow();
+        if machine.stream == *stream {
+            Ok(Rc::clone(slot))
+        } else {
+            Err(LockError::StreamConflict {
+                stream: stream.clone(),
+                found: machine.stream.to_string(),
+                location: machine.location(),
+            })
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Rc<Slot>> {
+        self.0.borrow().get(name).cloned()
+    }
+
+    /// The Lease names of the slots that are as asked.
+    pub(crate) fn names(&self, wanted: impl Fn(&str, &Slot) -> bool) -> Vec<String> {
+        let slots = self.0.borrow();
+        let wanted = slots.iter().filter(|(name, slot)| wanted(name, slot));
+        wanted.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// Forgets the longest unused tenth of what may be forgotten.
+fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
+    let mut idle: Vec<(Moment, String)> = slots
+        .iter()
+        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
+        .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
+        .collect();
+    idle.sort();
+    for (_, name) in idle.into_iter().take(REMEMBERED / 10) {
+        slots.remove(&name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        sync::oneshot::{self, error::TryRecvError},
+        task::{LocalSet, spawn_local, yield_now},
+    };
+
+    use super::*;
+    use crate::lock::ManualClock;
+
+    #[tokio::test]
+    async fn a_stream_that_is_forgotten_is_watched_no_more() {
+        let settings = Settings {
+            namespace: "ns".to_owned(),
+            prefix: None,
+            allowance: None,
+            clock: Arc::new(ManualClock::new()),
+        };
+        let stream = |n: usize| StreamName::new(format!("s{n:06}")).unwrap();
+        let (mut open, mut watched) = oneshot::channel::<()>();
+        let watching = async move { open.closed().await };
+        LocalSet::new()
+            .run_until(async {
+                let slots = Slots::default();
+                let slot = slots.of(&settings, &stream(0)).unwrap();
+                *slot.watch.borrow_mut() = Some(Watch(spawn_local(watching)));
+                drop(slot);
+                for n in 1..REMEMBERED {
+                    slots.of(&settings, &stream(n)).unwrap();
+                }
+                yield_now().await;
+                assert_eq!(watched.try_recv(), Err(TryRecvError::Empty));
+                slots.of(&settings, &stream(REMEMBERED)).unwrap();
+                yield_now().await;
+                assert_eq!(watched.try_recv(), Err(TryRecvError::Closed));
+            })
+            .await;
+    }
+}
