@@ -2,6 +2,7 @@
 //!
 //! * [`lock`]: the [`LockService`] trait and what it speaks in; knows no Kubernetes.
 //! * [`lease`]: the implementation on Kubernetes Leases.
+//! * [`election`]: one leader per stream on any lock service, and the work that runs only there.
 //! * `testkit` (feature `testkit`): the lock contract as a test suite for any implementation.
 //! * `crd` (feature `crd`) and `operator` (feature `operator`): `ChangeStreamLeader` and its controller.
 //!
@@ -13,6 +14,7 @@
 pub mod cli;
 #[cfg(feature = "crd")]
 pub mod crd;
+pub mod election;
 pub mod lease;
 pub mod lock;
 #[cfg(feature = "operator")]

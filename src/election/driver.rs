@@ -1,0 +1,347 @@
+//! Gives one stream's [`Machine`] time, replies and hands. Runs on the coordinator's thread; the work does not.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+    task::AbortHandle,
+    time::sleep,
+};
+
+use super::{
+    answer::{freeing, granting, guarded, panic_message},
+    leadership::{Leadership, Reins},
+    machine::{CallId, End, Held, Input, Machine, Output, TermNo, Wish},
+    status::{DeploymentMode, HolderSeen, IfStuck, Loss, LossReason, Role, StreamState, StreamStatus},
+};
+use crate::lock::{
+    AcquireRequest, BoxFuture, Claim, ExtendRequest, InstanceId, LockService, Moment, ReleaseRequest,
+    StreamName, Term, Ttl,
+};
+
+/// The user's work.
+pub(super) type Work = Arc<dyn Fn(Leadership) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What a stream's loop is told.
+pub(super) enum Message {
+    Input(Input),
+    /// Somebody wants something. The sender hears when the stream is down, or when a start has overtaken the stop.
+    Wish(Wish, Option<oneshot::Sender<()>>),
+}
+
+/// When a stream's loop last ran.
+#[derive(Debug)]
+pub(super) struct Pulse(Mutex<Instant>);
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a stream's loop needs.
+pub(super) struct Driver {
+    pub(super) machine: Machine,
+    pub(super) stream: StreamName,
+    pub(super) mode: DeploymentMode,
+    pub(super) if_stuck: IfStuck,
+    pub(super) instance: InstanceId,
+    pub(super) ttl: Ttl,
+    pub(super) service: Arc<dyn LockService>,
+    pub(super) work: Work,
+    /// Where the work runs.
+    pub(super) runtime: Handle,
+    /// The longest sleep. The runtime's timers stand still while the machine is suspended, and know nothing of an
+    /// injected clock; so the clock is asked at least this often.
+    pub(super) slice: Duration,
+    pub(super) inbox: mpsc::UnboundedReceiver<Message>,
+    pub(super) outbox: mpsc::UnboundedSender<Message>,
+    pub(super) status: watch::Sender<StreamStatus>,
+    pub(super) changes: watch::Sender<u64>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) hands: Hands,
+}
+
+/// What the loop holds while it runs.
+#[derive(Default)]
+pub(super) struct Hands {
+    term: Option<(TermNo, Term)>,
+    leading: Option<(Reins, AbortHandle)>,
+    calls: HashMap<CallId, AbortHandle>,
+    last_loss: Option<Loss>,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        // The loop is gone: nobody renews, so nobody may act.
+        if let Some((_, work)) = &self.leading {
+            work.abort();
+        }
+    }
+}
+
+/// A stream's first status.
+pub(super) fn initial_status(stream: StreamName, mode: DeploymentMode) -> StreamStatus {
+    StreamStatus {
+        stream,
+        mode,
+        role: role(mode, StreamState::Stopped),
+        state: StreamState::Stopped,
+        holder: None,
+        token: None,
+        valid_until: None,
+        last_error: None,
+        last_loss: None,
+    }
+}
+
+fn role(mode: DeploymentMode, state: StreamState) -> Role {
+    match (mode, state) {
+        (DeploymentMode::AllInstances, _) => Role::NotApplicable,
+        (DeploymentMode::SingleLeader, StreamState::Working | StreamState::Draining) => Role::Leader,
+        (DeploymentMode::SingleLeader, _) => Role::Standby,
+    }
+}
+
+impl Driver {
+    /// Runs until the stream is shut down and everything of it is gone.
+    pub(super) async fn run(mut self) {
+        while !self.machine.is_finished() {
+            let now = self.service.clock().now();
+            let pause = self.machine.wake().since(now).min(self.slice);
+            let message = tokio::select! {
+                message = self.inbox.recv() => message,
+                () = sleep(pause) => Some(Message::Input(Input::Tick)),
+            };
+            self.pulse.beat();
+            match message {
+                Some(Message::Input(input)) => self.step(input),
+                Some(Message::Wish(wish, told)) => {
+                    self.step(Input::Wish(wish));
+                    if wish == Wish::Start {
+                        self.hands.waiting.clear();
+                    }
+                    self.hands.waiting.extend(told);
+                }
+                // The loop holds a sender itself, so this does not happen.
+                None => return,
+            }
+            self.publish();
+            if self.machine.stream_state() == StreamState::Stopped {
+                self.hands.waiting.clear();
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.service.clock().now();
+        let outputs = self.machine.step(now, input);
+        let mut lapsed = None;
+        for output in outputs {
+            match output {
+                Output::Deadline(deadline) => {
+                    if let Some((reins, _)) = &self.hands.leading
+                        && !reins.deadline(deadline)
+                    {
+                        lapsed = self.hands.term.as_ref().map(|(number, _)| *number);
+                    }
+                }
+                output => self.perform(output),
+            }
+        }
+        if let Some(term) = lapsed {
+            self.step(Input::GuardLapsed(term));
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Acquire(id, term) => self.acquire(id, term),
+            Output::Extend(id, term) => self.extend(id, term),
+            Output::Release(id, term) => self.release(id, term),
+            Output::Forget(id) => {
+                if let Some(call) = self.hands.calls.remove(&id) {
+                    call.abort();
+                }
+            }
+            Output::StartWork {
+                term,
+                valid_until,
+                token,
+            } => {
+                tracing::info!(stream = %self.stream, instance = %self.instance, ?token, "leading");
+                let number = term;
+                let term = self.term(number);
+                let outbox = self.outbox.clone();
+                let gone = move || drop(outbox.send(Message::Input(Input::GuardsGone(number))));
+                let service = Arc::clone(&self.service);
+                let (reins, leadership) =
+                    Reins::new(self.stream.clone(), term, token, valid_until, service, gone);
+                let work = self.spawn_work(number, leadership);
+                self.hands.leading = Some((reins, work));
+            }
+            Output::Deadline(_) => {}
+            Output::AskStop(reason) => {
+                tracing::info!(stream = %self.stream, instance = %self.instance, %reason, "asking the work to stop");
+                if let Some((reins, _)) = &self.hands.leading {
+                    reins.ask_stop(reason);
+                }
+            }
+            Output::TellLost(reason) => {
+                tracing::warn!(stream = %self.stream, instance = %self.instance, %reason, "leadership cannot be kept");
+                if let Some((reins, _)) = &self.hands.leading {
+                    reins.tell_lost(reason);
+                }
+            }
+            Output::CutOff(reason) => self.cut_off(reason),
+            Output::Stuck => self.stuck(),
+        }
+    }
+
+    fn stuck(&self) {
+        let (stream, instance) = (&self.stream, &self.instance);
+        match self.if_stuck {
+            IfStuck::Wait => tracing::error!(
+                %stream, %instance,
+                "the work goes on although its leadership is over; the lock is left to expire"
+            ),
+            IfStuck::AbortProcess => {
+                tracing::error!(%stream, %instance, "the work goes on although its leadership is over; aborting");
+                std::process::abort();
+            }
+        }
+    }
+
+    fn cut_off(&mut self, reason: LossReason) {
+        tracing::info!(stream = %self.stream, instance = %self.instance, %reason, "no longer leading");
+        if let Some((reins, work)) = self.hands.leading.take() {
+            reins.end(reason.clone());
+            work.abort();
+        }
+        self.hands.last_loss = Some(Loss {
+            reason,
+            at: self.service.clock().wall(),
+        });
+    }
+
+    /// Starts the work on the user's runtime and tells when it has ended.
+    fn spawn_work(&self, term: TermNo, leadership: Leadership) -> AbortHandle {
+        let work = Arc::clone(&self.work);
+        // Called inside the task, so that a panic of the function itself is the task's.
+        let task = self.runtime.spawn(async move { work(leadership).await });
+        let abort = task.abort_handle();
+        let outbox = self.outbox.clone();
+        tokio::task::spawn_local(async move {
+            let end = match task.await {
+                Err(error) if error.is_panic() => End::Panicked(panic_message(&*error.into_panic())),
+                Ok(()) | Err(_) => End::Returned,
+            };
+            let _ = outbox.send(Message::Input(Input::WorkEnded(term, end)));
+        });
+        abort
+    }
+
+    /// The random term that goes by this number.
+    fn term(&mut self, number: TermNo) -> Term {
+        match &self.hands.term {
+            Some((of, term)) if *of == number => term.clone(),
+            _ => {
+                let term = Term::random();
+                self.hands.term = Some((number, term.clone()));
+                term
+            }
+        }
+    }
+
+    fn acquire(&mut self, id: CallId, term: TermNo) {
+        let term = self.term(term);
+        let request =
+            AcquireRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
+        let service = Arc::clone(&self.service);
+        self.call(id, async move {
+            let answer = guarded(service.acquire(request)).await;
+            Input::Acquired(id, granting(answer, &term, &*service))
+        });
+    }
+
+    fn extend(&mut self, id: CallId, term: TermNo) {
+        let term = self.term(term);
+        let request =
+            ExtendRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
+        let service = Arc::clone(&self.service);
+        self.call(id, async move {
+            let answer = guarded(service.extend(request)).await;
+            Input::Extended(id, granting(answer, &term, &*service))
+        });
+    }
+
+    fn release(&mut self, id: CallId, term: TermNo) {
+        let term = self.term(term);
+        let request = ReleaseRequest::new(&self.stream, &self.instance).claim(Claim::Term(term));
+        let service = Arc::clone(&self.service);
+        self.call(id, async move {
+            let freed = freeing(guarded(service.release(request)).await);
+            Input::Released(id, freed)
+        });
+    }
+
+    /// Sends a request as a task of its own: no request waits for another, and none holds the loop up.
+    fn call(&mut self, id: CallId, call: impl Future<Output = Input> + 'static) {
+        let outbox = self.outbox.clone();
+        let task = tokio::task::spawn_local(async move {
+            let _ = outbox.send(Message::Input(call.await));
+        });
+        self.hands.calls.retain(|_, call| !call.is_finished());
+        self.hands.calls.insert(id, task.abort_handle());
+    }
+
+    fn publish(&mut self) {
+        let state = self.machine.stream_state();
+        let leadership = self.machine.leadership();
+        let holder = self.machine.holder().map(|(held, seen_at)| HolderSeen {
+            holder: held.map(|held| match held {
+                Held::ByMe => self.instance.to_string(),
+                Held::By(other) => other.clone(),
+            }),
+            seen_at,
+        });
+        let status = StreamStatus {
+            stream: self.stream.clone(),
+            mode: self.mode,
+            role: role(self.mode, state),
+            state,
+            holder,
+            token: leadership.and_then(|(_, token)| token),
+            valid_until: leadership
+                .map(|(until, _)| until)
+                .filter(|until| *until != Moment::NEVER),
+            last_error: self.machine.last_error().map(str::to_owned),
+            last_loss: self.hands.last_loss.clone(),
+        };
+        let mut notable = false;
+        self.status.send_if_modified(|old| {
+            notable =
+                old.state != status.state || old.token != status.token || old.last_loss != status.last_loss;
+            let changed = *old != status;
+            *old = status;
+            changed
+        });
+        if notable {
+            self.changes.send_modify(|version| *version += 1);
+        }
+    }
+}
