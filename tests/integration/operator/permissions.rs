@@ -1,7 +1,8 @@
 //! Each verb is taken away once: the operator names it with its resource, stays up, and goes on when it is granted.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use leasewarden_faultproxy::{Canned, Fault, Match, StatusCode};
+use leasewarden::LockServiceExt;
+use leasewarden_faultproxy::{Canned, Fault, Match, Seen, StatusCode};
 
 use super::*;
 
@@ -137,4 +138,69 @@ async fn status() {
         "changestreamleaders/status.leasewarden.dev",
     )
     .await;
+}
+
+#[tokio::test]
+async fn the_documented_roles_are_enough() {
+    let mut stage = Stage::empty("documented").await;
+    let namespace = stage.namespace.name().to_owned();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/permissions.yaml");
+    let applied = stage
+        .control_plane
+        .kubectl()
+        .args(["apply", "-n", &namespace, "-f", file])
+        .output()
+        .unwrap();
+    assert!(
+        applied.status.success(),
+        "{}",
+        String::from_utf8_lossy(&applied.stderr)
+    );
+    let bindings = Api::<RoleBinding>::namespaced(stage.client.clone(), &namespace);
+    let user = |role: &str| format!("{role}-of-{namespace}");
+    for role in ["leasewarden-worker", "leasewarden-operator"] {
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user(role)}],
+        });
+        let binding = serde_json::from_value(binding).unwrap();
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+    }
+    let worker = stage
+        .control_plane
+        .config_for_user(&user("leasewarden-worker"), &[])
+        .unwrap();
+    let proxy = FaultProxy::start(&worker).unwrap();
+    let a = Instance::new(proxy.kube_config(&worker), &namespace, "a");
+    let b = Instance::new(proxy.kube_config(&worker), &namespace, "b");
+    // The authorizer learns of a new binding through a watch of its own.
+    let (orders, ttl) = (StreamName::new("orders").unwrap(), Ttl::new(TTL).unwrap());
+    until("the worker leads", || async {
+        a.locks.try_acquire(&orders, &a.id, ttl).await.then_some(())
+    })
+    .await;
+    assert!(!b.locks.try_acquire(&orders, &b.id, ttl).await);
+    until("the worker watches", || async {
+        let watching =
+            |seen: &Seen| seen.path.contains("watch=true") && seen.status() == Some(StatusCode::OK);
+        (proxy.count(watching) > 0).then_some(())
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    let operator = user("leasewarden-operator");
+    stage
+        .control_plane
+        .write_kubeconfig_for_user(&kubeconfig, &operator, &[])
+        .unwrap();
+    stage.operator = Some(Program::operator(&kubeconfig, &["--namespace", &namespace]));
+    stage.holder_is("orders", Some("a")).await;
+    a.release("orders").await;
+    stage.holder_is("orders", None).await;
+    assert!(
+        !stage.operator().log().contains("not permitted"),
+        "{}",
+        stage.operator().log()
+    );
 }
