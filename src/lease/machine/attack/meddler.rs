@@ -47,10 +47,15 @@ impl World {
             }
             Meddler::RenewTimes => {
                 let at = self.server.wall() + Duration::from_secs(self.rng.below(10_000));
-                spec.renew_time = self
-                    .rng
-                    .chance(80)
-                    .then(|| crate::lease::time::micro_time(at).unwrap());
+                // Never back to what was there before: who puts an old renewTime back hides a renewal from everybody, and
+                // no lock survives that. So it is taken away at most once.
+                let before = |l: &Lease| {
+                    l.spec
+                        .as_ref()
+                        .is_some_and(|s| s.renew_time.is_none() && s.holder_identity.is_some())
+                };
+                let away = !self.rng.chance(80) && !self.server.history.iter().any(before);
+                spec.renew_time = (!away).then(|| crate::lease::time::micro_time(at).unwrap());
             }
             Meddler::Anything => match self.rng.below(4) {
                 0 | 1 => return self.server.lease = None,
