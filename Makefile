@@ -42,7 +42,7 @@ test: ## Run all tests on a real control plane; the first time builds it (10 min
 
 .PHONY: demo
 demo: build ## See leaders elected, killed and replaced on a real API server
-	LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
+	@LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
 	  $(BIN)/leasewarden-demo
 
 .PHONY: controlplane

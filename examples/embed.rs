@@ -12,6 +12,8 @@ use leasewarden::{InstanceId, LockServiceExt, StreamName, Ttl, lease::LeaseLockS
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The shortcuts below answer with a bool; why it is false (a missing permission, say) they log.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let stream = StreamName::new(std::env::args().nth(1).ok_or("usage: embed STREAM")?)?;
     let me = InstanceId::unique("embed")?;
     let ttl = Ttl::from_secs(15)?;
@@ -21,12 +23,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{stream} is led by {:?}", locks.current_leader(&stream).await);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+    println!("{me} leads {stream}");
     for piece in 1..=3 {
         // False: lost, so stop at once.
         if !locks.renew(&stream, &me, ttl).await {
             return Err("the lock was lost".into());
         }
-        println!("{me} leads {stream}: piece {piece} of the work");
+        println!("piece {piece} of the work");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     locks.try_release(&stream, &me).await;

@@ -10,13 +10,20 @@
 //! KUBECONFIG=… worker --id w1 --ttl-ms 5000 --store 127.0.0.1:4711 orders payments
 //! ```
 //!
-//! The store is a program of the demo (`tools/demo`), which says what its lines mean.
+//! The store is a program of the demo (`tools/demo`), which says what its lines mean. `make demo` shows three of these
+//! workers at it, one of them killed and one stopped.
 
-use std::{error::Error, future::pending, io, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    future::pending,
+    io::{self, IsTerminal},
+    sync::Arc,
+    time::Duration,
+};
 
 use leasewarden::{
-    AcquireRequest, ExtendRequest, FencingToken, Grant, InstanceId, LockService, LockServiceExt, Outcome,
-    ReleaseRequest, StreamName, Ttl, lease::LeaseLockService,
+    AcquireRequest, ExtendRequest, FencingToken, Grant, InstanceId, LockError, LockService, LockServiceExt,
+    Outcome, ReleaseRequest, StreamName, Ttl, lease::LeaseLockService,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -40,7 +47,11 @@ const WORK: Duration = Duration::from_millis(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        // A log file is no place for colours.
+        .with_ansi(io::stderr().is_terminal())
+        .init();
     let options = Options::from_args()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -128,7 +139,9 @@ impl Replica {
                 Ok(Outcome::Refused(_)) => {}
                 // Perhaps it is ours. Only a grant lets us act, so: ask again.
                 Ok(outcome) => tracing::warn!(stream = %self.stream, ?outcome, "acquire"),
-                Err(error) => tracing::error!(stream = %self.stream, %error, "acquire"),
+                Err(error) => {
+                    tracing::error!(stream = %self.stream, error = with_source(&error), "acquire");
+                }
             }
             tokio::select! {
                 () = sleep(POLL) => {}
@@ -173,7 +186,7 @@ impl Replica {
                     wait = POLL;
                 }
                 Err(error) => {
-                    tracing::warn!(stream = %self.stream, %error, "extend");
+                    tracing::warn!(stream = %self.stream, error = with_source(&error), "extend");
                     wait = POLL;
                 }
             }
@@ -251,6 +264,11 @@ impl Replica {
             ))),
         }
     }
+}
+
+/// Logged in this form, an error brings along what caused it: `Unavailable` alone does not tell why.
+fn with_source(error: &LockError) -> &(dyn Error + 'static) {
+    error
 }
 
 fn number(text: &str) -> io::Result<i64> {

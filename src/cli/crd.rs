@@ -5,8 +5,7 @@
 use std::{error::Error, io::Write};
 
 const HEADER: &str = "\
-# The ChangeStreamLeader custom resource of Leasewarden: who leads each change stream, in `kubectl get csl`.
-# Printed by `leasewarden crd` from src/crd.rs; do not edit. After a change there: make crds
+# ChangeStreamLeader: who leads each change stream, in `kubectl get csl`; as `leasewarden crd` prints it.
 ---
 ";
 

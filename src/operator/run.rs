@@ -17,6 +17,8 @@ use crate::lock::SystemClock;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a connection may be silent: longer than a watch lasts.
 const SILENCE: Duration = Duration::from_secs(75);
+/// How long a stop waits for the watches, which end where they next wait: at once.
+const LAST_WATCHES: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -91,7 +93,7 @@ impl Operator {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),
         };
-        // Dropped, and with it the watches stopped, when this returns.
+        // Dropped, and with it the watches stopped, when this is cancelled.
         let mut watches = JoinSet::new();
         for scope in scopes {
             watches.spawn(watch::leases(client.clone(), scope.clone(), shared.clone()));
@@ -100,14 +102,25 @@ impl Operator {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             server = url,
-            namespaces = ?self.namespaces,
+            namespaces = in_words(&self.namespaces),
             discovery = self.discovery,
             "the operator runs"
         );
         work(shared.clone(), requests, &mut stop).await;
+        // Before the last word: the client ends with the runtime, and a watch that saw it go would report an API server
+        // that cannot be reached.
+        let _ = tokio::time::timeout(LAST_WATCHES, watches.shutdown()).await;
         let (leases, objects) = shared.sizes();
         tracing::info!(leases, objects, "the operator stopped");
         Ok(())
+    }
+}
+
+/// An empty list would read as none.
+fn in_words(namespaces: &[String]) -> String {
+    match namespaces {
+        [] => "all".to_owned(),
+        some => some.join(", "),
     }
 }
 

@@ -14,7 +14,9 @@ async fn it_waits_for_the_crd_and_survives_a_restart_of_the_api_server() {
         .unwrap();
     let client = control_plane.client().unwrap();
     let mut operator = Program::operator(control_plane.kubeconfig_path(), &[]);
-    operator.says("leasewarden crd | kubectl apply").await;
+    operator
+        .says("leasewarden crd | kubectl apply --server-side -f -")
+        .await;
     assert!(operator.is_running());
     let (a, ttl) = (
         Instance::new(control_plane.kube_config(), "default", "a"),

@@ -18,6 +18,9 @@ async fn it_leaves_cleanly_on_sigterm_and_sigint() {
             stage.operator().log()
         );
         stage.operator().says("the operator stopped").await;
+        let events = stage.operator().events();
+        let last = events.last().unwrap();
+        assert_eq!(last["message"], "the operator stopped", "{signal}: {events:?}");
     }
 }
 

@@ -29,7 +29,6 @@ pub enum Error {
          (kube-controller-manager too, if owner references and deletion of namespaces matter)\n  \
          - TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER, TEST_ASSET_KUBECTL, TEST_ASSET_KUBE_CONTROLLER_MANAGER=FILE, \
          one by one\n  \
-         - USE_EXISTING_CLUSTER=true, to test on the cluster of the current kubeconfig; nothing is started then\n  \
          - {cache}=DIR, a cache that was built on another machine of the same kind (now: {folder})",
         cache = cache::VARIABLE, folder = folder.display()
     )]

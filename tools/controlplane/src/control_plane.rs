@@ -65,7 +65,9 @@ impl ControlPlane {
         } else if existing::is_existing_cluster() {
             Self::attach(Origin::Existing, existing::current_kubeconfig()?)
         } else {
-            Self::builder().start_blocking()
+            Self::builder()
+                .start_blocking()
+                .map_err(Error::or_an_existing_cluster)
         }
     }
 

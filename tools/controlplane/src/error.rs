@@ -1,7 +1,7 @@
 //! What can go wrong with a control plane, as a test sees it.
 
 use crate::report::chain;
-use crate::{assets, kubeconfig, pki, supervisor};
+use crate::{assets, build, kubeconfig, pki, supervisor};
 
 /// Why a control plane is not there, or did not do what a test wanted.
 ///
@@ -11,6 +11,12 @@ pub enum Error {
     /// A program is missing and could not be built.
     #[error(transparent)]
     Programs(#[from] assets::Error),
+    /// There is no Go to build a program with; a cluster that is up already would do as well.
+    #[error(
+        "{0}\n  - {}=true, to test on the cluster of the current kubeconfig; nothing is started then",
+        crate::USE_EXISTING_CLUSTER
+    )]
+    NoGoHere(#[source] build::Error),
     /// It did not start, or did not do as it was told.
     #[error(transparent)]
     Supervisor(#[from] supervisor::Error),
@@ -34,10 +40,21 @@ pub enum Error {
     NotOurs,
     /// `USE_EXISTING_CLUSTER` is set, and so nothing is started.
     #[error(
-        "this test stops and starts a control plane of its own, but {} is set: nothing is started then",
+        "this needs a control plane of its own, but {} is set: nothing is started then",
         crate::USE_EXISTING_CLUSTER
     )]
     StartsNothing,
+}
+
+impl Error {
+    /// The same, with one way out more, where an existing cluster is as good as a control plane of one's own.
+    #[must_use]
+    pub fn or_an_existing_cluster(self) -> Self {
+        match self {
+            Self::Programs(assets::Error::Build(error @ build::Error::NoGo { .. })) => Self::NoGoHere(error),
+            other => other,
+        }
+    }
 }
 
 impl std::fmt::Debug for Error {

@@ -163,15 +163,22 @@ fn and_what_the_compiler_says_is_shown() {
 }
 
 #[test]
-fn and_without_go_every_way_out_is_named() {
+fn and_without_go_every_way_out_is_named_and_no_other() {
     let place = Place::new();
-    for variables in [&[][..], &[("CI", "true")]] {
-        let mut up = place.controlplane(&["up"]);
-        without_assets(&mut up);
-        up.env("PATH", place.path())
+    let commands = [
+        (&["run", "--", "true"][..], true),
+        // What runs in an existing cluster's stead is no way out for who wants one of their own.
+        (&["up"], false),
+        (&["build"], false),
+    ];
+    for (arguments, existing) in commands {
+        let mut command = place.controlplane(arguments);
+        without_assets(&mut command);
+        command
+            .env("PATH", place.path())
             .env("LEASEWARDEN_CACHE", place.path())
-            .envs(variables.iter().copied());
-        let output = up.output().unwrap();
+            .env("CI", "true");
+        let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success());
         for way in [
@@ -180,11 +187,15 @@ fn and_without_go_every_way_out_is_named() {
             "TEST_ASSET_KUBE_APISERVER",
             "TEST_ASSET_ETCD",
             "TEST_ASSET_KUBECTL",
-            "USE_EXISTING_CLUSTER=true",
             "LEASEWARDEN_CACHE",
         ] {
             assert!(said.contains(way), "{way} is not in: {said}");
         }
+        assert_eq!(
+            said.contains("USE_EXISTING_CLUSTER=true"),
+            existing,
+            "{arguments:?}: {said}"
+        );
     }
 }
 

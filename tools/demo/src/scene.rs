@@ -1,6 +1,6 @@
 //! Everything that is up, and how to wait for it to be as it should. What is done with it is the [`story`](crate::story).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub(crate) struct Scene {
     sight: Sight,
     /// Whose end is no accident.
     may_end: BTreeSet<String>,
+    /// Of each program that was started last under its name.
+    pids: BTreeMap<String, u32>,
 }
 
 /// What `KEEP=1` leaves.
@@ -75,6 +77,7 @@ impl Scene {
             programs,
             sight: Sight::default(),
             may_end: BTreeSet::new(),
+            pids: BTreeMap::new(),
         })
     }
 
@@ -128,12 +131,13 @@ impl Scene {
 
     fn start(&mut self, name: &str, program: PathBuf, arguments: Vec<String>) -> Result<(), Error> {
         self.may_end.remove(name);
-        self.crew.start_part(Part {
+        let pid = self.crew.start_part(Part {
             name: name.to_owned(),
             program,
             arguments,
             kubeconfig: self.plane.kubeconfig_path().to_owned(),
         })?;
+        self.pids.insert(name.to_owned(), pid);
         Ok(())
     }
 
@@ -141,6 +145,11 @@ impl Scene {
     pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> Result<Millis, Error> {
         self.may_end.insert(name.to_owned());
         Ok(self.crew.signal(name, signal)?)
+    }
+
+    /// The process that was last started under this name.
+    pub(crate) fn pid(&self, name: &str) -> Option<u32> {
+        self.pids.get(name).copied()
     }
 
     /// Whether this worker was told to end.

@@ -245,18 +245,33 @@ impl Story {
             }
         }
         self.scene.crew().produce(true)?;
+        let kills = self.kills();
         let left = self.scene.leave()?;
         let this = std::env::current_exe()?;
         self.say.print(&format!(
-            "\nIt is all up, with {} at work again.\n\n  export KUBECONFIG={}\n  {} get csl -w\n  ls {}\n\nTo stop it:\n\n  {} down {}\n",
+            "\nIt is all up, with {} at work again.\n\n  export KUBECONFIG={}\n  {} get csl -w\n  ls {}\n\nTo kill a leader: after {} s or so another leads what it led. The killed one is not started again.\n\n{kills}\nTo stop it:\n\n  {} down {}\n",
             list(&WORKERS.map(str::to_owned)),
             left.kubeconfig.display(),
             left.kubectl.display(),
             left.folder.join("logs").display(),
+            TTL.as_secs(),
             this.display(),
             left.folder.display()
         ));
         Ok(())
+    }
+
+    /// A line for each worker that leads, to be pasted.
+    fn kills(&self) -> String {
+        let line = |worker: &&str| {
+            let led = self.scene.led_by(worker);
+            let pid = self.scene.pid(worker).filter(|_| !led.is_empty())?;
+            Some(format!(
+                "  kill -9 {pid}   # {worker}, which leads {}\n",
+                names(&led)
+            ))
+        };
+        WORKERS.iter().filter_map(line).collect()
     }
 }
 

@@ -226,6 +226,14 @@ fn what_is_kept_goes_when_it_is_told_to() {
     };
     assert!(Path::new(&after("export KUBECONFIG=")).is_file(), "{text}");
     #[cfg(target_os = "linux")]
+    {
+        let kill = after("  kill -9 ");
+        let (pid, leads) = kill.split_once("   # ").unwrap();
+        let (worker, _) = leads.split_once(", which leads ").unwrap();
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(command.contains(&format!("--id\0{worker}\0")), "{text}");
+    }
+    #[cfg(target_os = "linux")]
     assert!(
         processes(temporary.path())
             .iter()

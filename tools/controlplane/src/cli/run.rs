@@ -16,7 +16,8 @@ pub(crate) fn run(command: &[OsString]) -> Result<ExitCode, Error> {
     let control_plane = if is_existing_cluster() {
         None
     } else {
-        Some(ControlPlane::builder().start_blocking()?)
+        let started = ControlPlane::builder().start_blocking();
+        Some(started.map_err(Error::or_an_existing_cluster)?)
     };
     let mut command = Command::new(program);
     command.args(arguments);
