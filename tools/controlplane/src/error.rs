@@ -13,8 +13,8 @@ pub enum Error {
     Programs(#[from] assets::Error),
     /// There is no Go to build a program with; a cluster that is up already would do as well.
     #[error(
-        "{0}\n  - {}=true, to test on the cluster of the current kubeconfig; nothing is started then",
-        crate::USE_EXISTING_CLUSTER
+        "{0}\n  - {existing}=true, to test on the cluster of the current kubeconfig; nothing is started then",
+        existing = crate::USE_EXISTING_CLUSTER
     )]
     NoGoHere(#[source] build::Error),
     /// It did not start, or did not do as it was told.
