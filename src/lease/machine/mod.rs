@@ -6,6 +6,7 @@
 
 mod acquire;
 mod extend;
+mod ghost;
 mod read;
 mod release;
 
@@ -15,6 +16,8 @@ mod attack;
 mod tests;
 
 use std::time::{Duration, SystemTime};
+
+use ghost::Ghost;
 
 use super::{
     evidence::{ServerTime, Sighting},
@@ -91,14 +94,6 @@ struct Seen {
     sighting: Sighting,
 }
 
-/// A held Lease that was deleted: its holder may not know, and act until its term ends.
-#[derive(Debug, Clone)]
-struct Ghost {
-    holder: String,
-    term: Option<String>,
-    until: Moment,
-}
-
 /// What one service knows of one stream's Lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
@@ -148,7 +143,7 @@ impl Machine {
             .own
             .as_mut()
             .is_some_and(|own| own.is_unsettled() || own.is_valid(now));
-        !live && self.ghosts.iter().all(|ghost| now >= ghost.until)
+        !live && self.ghosts.iter().all(|ghost| ghost.is_gone(now))
     }
 
     /// The term of ours that is valid now.
@@ -223,42 +218,6 @@ impl Machine {
             // What was never granted is not over; it was written to a Lease that is gone.
             _ => self.own = None,
         }
-    }
-
-    /// A held Lease was deleted. Its holder may have renewed until this moment, unseen, so its term may last a TTL from now.
-    fn haunt(&mut self, now: Moment, gone: Option<Seen>) {
-        let Some(gone) = gone else { return };
-        let Some(holder) = gone.record.counted_holder() else {
-            return;
-        };
-        // Without a duration nobody knows what its holder goes by; what most use is a better guess than none.
-        let ttl = gone.sighting.ttl_or(DEFAULT_TTL);
-        let term = gone.record.mark.as_ref().map(|mark| mark.id.clone());
-        let holder = holder.to_owned();
-        let mut until = now + ttl;
-        // Another deletion hides no holder that may still act.
-        self.ghosts
-            .retain(|ghost| now < ghost.until && (&ghost.holder, &ghost.term) != (&holder, &term));
-        if self.ghosts.len() >= GHOSTS
-            && let Some(last) = self.ghosts.pop()
-        {
-            until = until.max(last.until);
-        }
-        self.ghosts.push(Ghost { holder, term, until });
-    }
-
-    /// The refusal by a deleted Lease's holder, while its term may last, unless `instance` is that holder.
-    fn haunted(&mut self, now: Now, instance: &InstanceId, claim: &Claim) -> Option<Refusal> {
-        self.ghosts.retain(|ghost| now.at < ghost.until);
-        let ghost = self.ghosts.iter().find(|ghost| match claim {
-            Claim::Instance => ghost.holder != instance.as_str(),
-            Claim::Term(term) => ghost.term.as_deref() != Some(term.as_str()),
-        })?;
-        let expires_at = now.wall.checked_add(ghost.until.since(now.at));
-        Some(Refusal::HeldBy {
-            holder: ghost.holder.clone(),
-            expires_at,
-        })
     }
 
     /// The Lease of this name must be this stream's.
@@ -393,9 +352,6 @@ fn next_renew_text(now: Now, seen: &Seen, own: Option<&OwnTerm>, ttl: Ttl) -> St
     ];
     write::next_renew_text(now.wall, earlier, ttl)
 }
-
-/// Deleted Leases remembered at once. Beyond that they are counted together, which only delays a takeover.
-const GHOSTS: usize = 16;
 
 /// client-go's default duration of a leader election's Lease.
 const DEFAULT_TTL: Duration = Duration::from_secs(15);
