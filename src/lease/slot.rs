@@ -31,7 +31,7 @@ pub(crate) struct Slot {
     pub(crate) gate: Mutex<()>,
     used: RefCell<Moment>,
     /// How many wait for the gate that may not wait for an acquisition.
-    pub(crate) urgent: Cell<usize>,
+    urgent: Cell<usize>,
     /// Tells a running acquisition that one more does.
     hurry: Notify,
     pub(crate) delivered: Delivered,

@@ -35,7 +35,7 @@ async fn each_missing_verb_is_named_with_the_resource() {
             world.ns()
         );
         // The authorizer learns of a new Role through a watch of its own.
-        eventually(&format!("the missing {missing} is named"), || async {
+        eventually(("the missing verb is named", missing), || async {
             let request = AcquireRequest::new(&stream(name), &instance("a"), secs(15));
             let error = locks.acquire(request).await.err()?;
             (matches!(error, LockError::Forbidden { .. }) && error.to_string().contains(&expected))

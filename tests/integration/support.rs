@@ -1,6 +1,7 @@
 //! What the tests share: a namespace with a lock service in it, and waiting for a condition.
 
 use std::{
+    fmt::Debug,
     future::Future,
     time::{Duration, Instant},
 };
@@ -126,7 +127,7 @@ pub async fn refused_by(locks: &LeaseLockService, name: &str, id: &str, ttl: Ttl
 /// Asks until granted, and says how long that took.
 pub async fn granted_at_last(locks: &LeaseLockService, name: &str, id: &str, ttl: Ttl) -> (Grant, Duration) {
     let begun = Instant::now();
-    let grant = eventually(&format!("{id} is granted {name}"), || async {
+    let grant = eventually((id, "is granted", name), || async {
         acquire(locks, name, id, ttl).await.granted()
     })
     .await;
@@ -134,13 +135,16 @@ pub async fn granted_at_last(locks: &LeaseLockService, name: &str, id: &str, ttl
 }
 
 /// Waits for a condition, looking every 20 ms.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: impl Debug,
+    mut look: impl FnMut() -> F,
+) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

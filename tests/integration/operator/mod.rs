@@ -9,7 +9,6 @@ mod transitions;
 mod writes;
 
 use std::{
-    fmt::Debug,
     path::Path,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -36,8 +35,7 @@ use tokio::{
     time::Instant,
 };
 
-/// For what takes milliseconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::support::{LIMIT, eventually as until};
 
 /// A namespace with the CRD installed, and an operator that looks after it.
 struct Stage {
@@ -142,18 +140,6 @@ impl Stage {
             !s.conditions.is_empty() && s.holder_identity.as_deref() == holder
         })
         .await
-    }
-}
-
-/// Waits until `see` sees something.
-async fn until<T, F: Future<Output = Option<T>>>(what: impl Debug, mut see: impl FnMut() -> F) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(seen) = see().await {
-            return seen;
-        }
-        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
