@@ -168,6 +168,7 @@ fn held(row: &Row) -> Outcome {
     Outcome::Refused(Refusal::HeldBy {
         holder: row.holder.to_string(),
         expires_at: Some(row.until),
+        token: FencingToken::new(row.token),
     })
 }
 

@@ -4,8 +4,11 @@ use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 
-use super::machine::{Answer, Freed};
-use crate::lock::{BoxFuture, LockError, LockService, Outcome, Refusal, Released, Term};
+use super::{
+    machine::{Answer, Freed, News, TermNo},
+    status::LossReason,
+};
+use crate::lock::{BoxFuture, Change, LockError, LockService, Outcome, Refusal, Released, Term};
 
 /// A panic of the lock service is an unknown outcome of this request, and nobody else's trouble.
 pub(super) async fn guarded<T>(call: BoxFuture<'_, T>) -> Result<T, String> {
@@ -29,15 +32,43 @@ pub(super) fn granting(
             "the lock service granted term {} where {term} was asked for; it does not honour Claim::Term",
             grant.term
         )),
-        Ok(Ok(Outcome::Refused(Refusal::HeldBy { holder, expires_at }))) => Answer::HeldBy {
+        Ok(Ok(Outcome::Refused(Refusal::HeldBy {
             holder,
+            expires_at,
+            token,
+        }))) => Answer::HeldBy {
+            holder,
+            token,
             expires_in: expires_at.and_then(|at| at.duration_since(service.clock().wall()).ok()),
         },
         Ok(Ok(Outcome::Refused(Refusal::NotHeld))) => Answer::NotHeld,
+        Ok(Ok(Outcome::Refused(Refusal::Missing))) => Answer::Missing,
         Ok(Ok(Outcome::Refused(Refusal::Expired))) => Answer::Over,
         Ok(Ok(Outcome::Unknown(unknown))) => Answer::Unknown(unknown.to_string()),
         Ok(Err(error)) => Answer::Failed(told(&error)),
         Err(panic) => Answer::Unknown(panic),
+    }
+}
+
+/// What a change says to the machine. `number` tells which of its terms a term is.
+pub(super) fn news(change: Change, number: impl Fn(&Term) -> Option<TermNo>) -> Option<News> {
+    Some(match change {
+        Change::Source(source) => News::Source(source),
+        Change::Free => News::Free,
+        Change::Held {
+            holder, free_from, ..
+        } => News::Held { holder, free_from },
+        Change::Over { term, why } => News::Lost(number(&term)?, reason(why)),
+        Change::Shortened { term, valid_until } => News::Shortened(number(&term)?, valid_until),
+    })
+}
+
+/// Why a leadership is over whose lock would be refused so.
+fn reason(why: Refusal) -> LossReason {
+    match why {
+        Refusal::HeldBy { holder, token, .. } => LossReason::TakenOver { by: holder, token },
+        Refusal::Missing => LossReason::Deleted,
+        Refusal::NotHeld | Refusal::Expired => LossReason::Released,
     }
 }
 

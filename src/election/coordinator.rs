@@ -28,7 +28,7 @@ use super::{
     spec::StreamSpec,
     status::{StreamState, StreamStatus},
 };
-use crate::lock::{InstanceId, LockService, StreamName};
+use crate::lock::{InstanceId, LockService, Moment, StreamName};
 
 /// A loop that has not run for so long, beyond its longest sleep, is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
@@ -261,14 +261,20 @@ impl LeaderElectionCoordinator {
 
     /// Stops every stream for good and waits until all are down. Nothing starts after it any more.
     ///
+    /// All of it fits into `timeout`: give it a few seconds less than the Pod's `terminationGracePeriodSeconds` (25 s for
+    /// the default of 30). Work that drains is dropped early enough for the release to follow (two
+    /// [`attempt_timeout`](ElectionSettings::attempt_timeout)s before the end, or half of the time if that is less), and
+    /// a lock whose release is not answered by then is left to expire.
+    ///
     /// Cancellation: the streams go on ending.
     ///
     /// # Errors
-    /// [`Unfinished`] when that takes longer than `timeout`. Work that is asked to stop may take
-    /// [`drain_timeout`](ElectionSettings::drain_timeout), and a release
-    /// [`release_timeout`](ElectionSettings::release_timeout).
+    /// [`Unfinished`] for work that cannot be dropped, because it blocks a thread or clones of its guard live on: its lock
+    /// is not released.
     pub async fn shutdown(&self, timeout: Duration) -> Result<(), Unfinished> {
-        let stopping = self.begin_shutdown();
+        // A little less, so that what ends at the last moment is seen to have ended.
+        let by = self.parts.service.clock().now() + (timeout - timeout / 20);
+        let stopping = self.begin_shutdown(by);
         let (_done, alarm) = alarm(timeout);
         tokio::select! {
             biased;
@@ -283,12 +289,12 @@ impl LeaderElectionCoordinator {
         Err(Unfinished { streams })
     }
 
-    fn begin_shutdown(&self) -> Stopping {
+    fn begin_shutdown(&self, by: Moment) -> Stopping {
         {
             let _streams = self.streams();
             self.shut.store(true, Ordering::Release);
         }
-        self.wish_all(Wish::ShutDown)
+        self.wish_all(Wish::ShutDown(by))
     }
 
     /// What is known about a stream; `None` when it is not registered.
@@ -384,7 +390,7 @@ impl LeaderElectionCoordinator {
 
 impl Drop for LeaderElectionCoordinator {
     fn drop(&mut self) {
-        self.begin_shutdown();
+        self.begin_shutdown(Moment::NEVER);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,14 +15,14 @@ use tokio::{
 };
 
 use super::{
-    answer::{freeing, granting, guarded, panic_message},
+    answer::{freeing, granting, guarded, news, panic_message},
     leadership::{Leadership, Reins},
-    machine::{CallId, End, Held, Input, Machine, Output, TermNo, Wish},
+    machine::{CallId, End, Held, Input, Machine, News, Output, TermNo, Wish},
     status::{DeploymentMode, HolderSeen, IfStuck, Loss, LossReason, Role, StreamState, StreamStatus},
 };
 use crate::lock::{
-    AcquireRequest, BoxFuture, Claim, ExtendRequest, InstanceId, LockService, Moment, ReleaseRequest,
-    StreamName, Term, Ttl,
+    AcquireRequest, BoxFuture, Change, Changes, Claim, ExtendRequest, InstanceId, LockService, Moment,
+    NewsSource, ReleaseRequest, StreamName, Term, Ttl,
 };
 
 /// The user's work.
@@ -106,6 +107,7 @@ pub(super) fn initial_status(stream: StreamName, mode: DeploymentMode) -> Stream
         valid_until: None,
         last_error: None,
         last_loss: None,
+        source: NewsSource::default(),
     }
 }
 
@@ -117,14 +119,36 @@ fn role(mode: DeploymentMode, state: StreamState) -> Role {
     }
 }
 
+/// The next change, for ever none where nothing is told. `None` once, when the service stops telling.
+async fn told(changes: &mut Option<Option<Changes>>) -> Option<Change> {
+    let Some(Some(following)) = changes else {
+        return std::future::pending().await;
+    };
+    let change = following.next().await;
+    if change.is_none() {
+        *changes = Some(None);
+    }
+    change
+}
+
 impl Driver {
     /// Runs until the stream is shut down and everything of it is gone.
     pub(super) async fn run(mut self) {
+        let mut changes = None;
         while !self.machine.is_finished() {
+            // A stream that is stopped follows nothing.
+            let follows = self.mode == DeploymentMode::SingleLeader
+                && self.machine.stream_state() != StreamState::Stopped;
+            match (&changes, follows) {
+                (None, true) => changes = Some(self.follow()),
+                (Some(_), false) => changes = None,
+                _ => {}
+            }
             let now = self.service.clock().now();
             let pause = self.machine.wake().since(now).min(self.slice);
             let message = tokio::select! {
                 message = self.inbox.recv() => message,
+                change = told(&mut changes) => Some(Message::Input(self.hear(change))),
                 () = sleep(pause) => Some(Message::Input(Input::Tick)),
             };
             self.pulse.beat();
@@ -145,6 +169,26 @@ impl Driver {
                 self.hands.waiting.clear();
             }
         }
+    }
+
+    /// A panic of the lock service is nobody else's trouble: then nothing is told.
+    fn follow(&self) -> Option<Changes> {
+        let follow = AssertUnwindSafe(|| self.service.changes(&self.stream));
+        catch_unwind(follow).unwrap_or_default()
+    }
+
+    fn hear(&self, change: Option<Change>) -> Input {
+        let news = match change {
+            Some(change) => {
+                let term = self.hands.term.as_ref();
+                news(change, |told| {
+                    term.filter(|(_, term)| term == told).map(|(number, _)| *number)
+                })
+            }
+            // There will be no more news.
+            None => Some(News::Source(NewsSource::Polling)),
+        };
+        news.map_or(Input::Tick, Input::News)
     }
 
     fn step(&mut self, input: Input) {
@@ -331,6 +375,7 @@ impl Driver {
                 .filter(|until| *until != Moment::NEVER),
             last_error: self.machine.last_error().map(str::to_owned),
             last_loss: self.hands.last_loss.clone(),
+            source: self.machine.source(),
         };
         let mut notable = false;
         self.status.send_if_modified(|old| {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::lock::{FencingToken, Moment, StreamName};
+use crate::lock::{FencingToken, Moment, NewsSource, StreamName};
 
 /// On how many instances a stream's work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -169,4 +169,6 @@ pub struct StreamStatus {
     pub last_error: Option<String>,
     /// Why leadership was last lost.
     pub last_loss: Option<Loss>,
+    /// How this instance learns of changes while it does not lead.
+    pub source: NewsSource,
 }

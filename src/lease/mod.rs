@@ -2,7 +2,7 @@
 //!
 //! From the outside in: [`LeaseLockService`] hands requests to a thread of its own (`worker`), which drives a pure state
 //! machine per stream (`machine`), one operation at a time (`slot`), with the replies of the API server (`api`) and the
-//! news of a watch (`watch`). The machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`),
+//! news of a watch (`watch`, `following`). The machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`),
 //! keeps account of its own writes (`term`) and makes the next (`write`, `name`, `time`). Nothing that decides does I/O.
 //! A grant that nobody waits for is given back (`delivery`).
 //!
@@ -11,6 +11,7 @@
 mod api;
 mod delivery;
 mod evidence;
+mod following;
 mod machine;
 mod name;
 pub(crate) mod record;

@@ -10,8 +10,8 @@ use super::{
     worker::{self, Job, Settings},
 };
 use crate::lock::{
-    AcquireRequest, BoxFuture, Clock, ExtendRequest, LockError, LockRecord, LockService, LockState, Outcome,
-    ReleaseRequest, Released, StreamName, SystemClock,
+    AcquireRequest, BoxFuture, Changes, Clock, ExtendRequest, LockError, LockRecord, LockService, LockState,
+    Outcome, ReleaseRequest, Released, StreamName, SystemClock,
 };
 
 /// The default bound on how far the clocks of API servers differ or step.
@@ -245,6 +245,13 @@ impl LockService for LeaseLockService {
                 .map_err(|_| LockError::ShutDown)?;
             answer.await.map_err(|_| LockError::ShutDown)?
         })
+    }
+
+    /// Begins to watch, if nothing of this service has yet.
+    fn changes(&self, stream: &StreamName) -> Option<Changes> {
+        let (sender, changes) = Changes::channel();
+        self.jobs.send(Job::Follow(stream.clone(), sender)).ok()?;
+        Some(changes)
     }
 
     fn clock(&self) -> &dyn Clock {

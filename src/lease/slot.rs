@@ -14,12 +14,12 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::{
     delivery::{Delivered, Promise},
-    machine::Machine,
+    machine::{Machine, Now},
     name::prefixed_lease_name,
     watch::Watch,
     worker::Settings,
 };
-use crate::lock::{LockError, Moment, Outcome, StreamName, Term};
+use crate::lock::{Change, ChangeSender, LockError, Moment, NewsSource, Outcome, StreamName, Term};
 
 /// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
 const REMEMBERED: usize = 10_000;
@@ -35,8 +35,18 @@ pub(crate) struct Slot {
     /// Tells a running acquisition that one more does.
     hurry: Notify,
     pub(crate) delivered: Delivered,
-    /// Where the Lease has lost our labels: a watch of its own, which ends with the slot.
+    /// Where the Lease has lost our labels, or no others may be watched: a watch of its own, which ends with the slot.
     pub(crate) watch: RefCell<Option<Watch>>,
+    followers: RefCell<Vec<ChangeSender>>,
+    told: RefCell<Told>,
+}
+
+/// What the followers know.
+#[derive(Default)]
+struct Told {
+    source: NewsSource,
+    standing: Option<Change>,
+    own: Option<(Term, Moment)>,
 }
 
 impl Slot {
@@ -64,6 +74,69 @@ impl Slot {
             biased;
             done = work => Some(done),
             () = hurry => None,
+        }
+    }
+
+    /// Tells `follower` how things stand, and what changes from now on.
+    pub(crate) fn follow(&self, follower: ChangeSender) {
+        let told = self.told.borrow();
+        follower.send(Change::Source(told.source));
+        if let Some(standing) = &told.standing {
+            follower.send(standing.clone());
+        }
+        self.followers.borrow_mut().push(follower);
+    }
+
+    /// Whether anybody follows.
+    pub(crate) fn is_followed(&self) -> bool {
+        let mut followers = self.followers.borrow_mut();
+        followers.retain(|follower| !follower.is_closed());
+        !followers.is_empty()
+    }
+
+    /// Where news of this Lease come from.
+    pub(crate) fn source(&self) -> NewsSource {
+        self.told.borrow().source
+    }
+
+    /// News come from here now.
+    pub(crate) fn comes_from(&self, source: NewsSource) {
+        let before = std::mem::replace(&mut self.told.borrow_mut().source, source);
+        if before != source {
+            self.send(&Change::Source(source));
+        }
+    }
+
+    /// Tells the followers what the machine has learnt since it was last asked.
+    pub(crate) fn tell(&self, now: Now) {
+        let mut machine = self.machine.borrow_mut();
+        for (term, why) in machine.take_ended() {
+            self.send(&Change::Over { term, why });
+        }
+        let mut told = self.told.borrow_mut();
+        let own = machine.own_deadline().map(|(term, until)| (term.clone(), until));
+        if let (Some((before, was)), Some((term, is))) = (&told.own, &own)
+            && before == term
+            && is < was
+        {
+            self.send(&Change::Shortened {
+                term: term.clone(),
+                valid_until: *is,
+            });
+        }
+        told.own = own;
+        let standing = machine.standing(now);
+        if told.standing != standing {
+            if let Some(change) = &standing {
+                self.send(change);
+            }
+            told.standing = standing;
+        }
+    }
+
+    fn send(&self, change: &Change) {
+        for follower in &*self.followers.borrow() {
+            follower.send(change.clone());
         }
     }
 
@@ -107,6 +180,8 @@ impl Slots {
                 hurry: Notify::new(),
                 delivered: Delivered::default(),
                 watch: RefCell::default(),
+                followers: RefCell::default(),
+                told: RefCell::default(),
             })
         });
         *slot.used.borrow_mut() = now;
@@ -126,6 +201,13 @@ impl Slots {
         self.0.borrow().get(name).cloned()
     }
 
+    /// The slots that are as asked.
+    pub(crate) fn those(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<Rc<Slot>> {
+        let slots = self.0.borrow();
+        let wanted = slots.values().filter(|slot| wanted(slot));
+        wanted.cloned().collect()
+    }
+
     /// The Lease names of the slots that are as asked.
     pub(crate) fn names(&self, wanted: impl Fn(&str, &Slot) -> bool) -> Vec<String> {
         let slots = self.0.borrow();
@@ -138,7 +220,11 @@ impl Slots {
 fn evict(slots: &mut HashMap<String, Rc<Slot>>, now: Moment) {
     let mut idle: Vec<(Moment, String)> = slots
         .iter()
-        .filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.machine.borrow_mut().may_be_forgotten(now))
+        .filter(|(_, slot)| {
+            Rc::strong_count(slot) == 1
+                && !slot.is_followed()
+                && slot.machine.borrow_mut().may_be_forgotten(now)
+        })
         .map(|(name, slot)| (*slot.used.borrow(), name.clone()))
         .collect();
     idle.sort();

@@ -19,7 +19,7 @@ use super::{
 pub(crate) enum Selector {
     /// All Leases with our labels in the namespace.
     Labels,
-    /// One Lease that lost its labels.
+    /// One Lease: it lost its labels, or nothing else may be watched.
     Name(String),
 }
 
@@ -78,6 +78,8 @@ pub(crate) enum News {
     Gone(String),
     /// All that the selector finds now: what is not among them is gone.
     Listed(Vec<String>),
+    /// Listing or watching by this selector is not permitted. It is tried again now and then.
+    Forbidden(String),
 }
 
 /// The server closes a watch after this long; the client gives it up a little later, in case the connection is dead.
@@ -117,12 +119,7 @@ async fn run(client: kube::Client, namespace: String, selector: Selector, tell: 
             }
             Ok(End::Expired) => from = None,
             Err(kube::Error::Api(status)) if status.code == 403 => {
-                tracing::warn!(
-                    namespace,
-                    message = status.message,
-                    "not permitted to list and watch leases.coordination.k8s.io: takeovers of expired locks are found only \
-                     when they are asked for"
-                );
+                tell(News::Forbidden(status.message));
                 from = None;
                 tokio::time::sleep(FORBIDDEN_PAUSE).await;
             }

@@ -5,8 +5,6 @@
 //! aborts, so a dropped future never cuts a write in half. A grant that nobody waits for any more is given back.
 
 use std::{
-    cell::RefCell,
-    collections::HashSet,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -20,14 +18,14 @@ use tokio::{
 use super::{
     api::Api,
     delivery::{Delivery, Forsaken, deliver},
+    following::Following,
     machine::{Acquire, Extend, Input, Now, Operation, Read, Release, Step},
     name::Prefix,
     slot::{Slot, Slots},
-    watch::{News, Selector, Watch},
 };
 use crate::lock::{
-    AcquireRequest, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest, Released,
-    StreamName, Term, Unknown,
+    AcquireRequest, ChangeSender, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest,
+    Released, StreamName, Term, Unknown,
 };
 
 /// Reads of acquisitions under way at once, and as many others. Extensions and releases are never held back by them.
@@ -55,20 +53,20 @@ pub(crate) enum Job {
     Release(ReleaseRequest, oneshot::Sender<Result<Released, LockError>>),
     GiveBack(Forsaken),
     Read(StreamName, oneshot::Sender<Result<Option<LockRecord>, LockError>>),
+    Follow(StreamName, ChangeSender),
     /// Finish what is under way, then end the thread.
     ShutDown(oneshot::Sender<()>),
 }
 
-struct Worker {
-    settings: Settings,
-    client: kube::Client,
+pub(super) struct Worker {
+    pub(super) settings: Settings,
+    pub(super) client: kube::Client,
     api: Api,
     jobs: mpsc::WeakUnboundedSender<Job>,
     acquiring: Semaphore,
-    reading: Semaphore,
-    slots: Slots,
-    /// All Leases with our labels, once there is a contender.
-    watch: RefCell<Option<Watch>>,
+    pub(super) reading: Semaphore,
+    pub(super) slots: Slots,
+    pub(super) following: Following,
 }
 
 /// Runs until the last sender of `jobs` is gone, or a shutdown is asked for.
@@ -86,7 +84,7 @@ pub(crate) async fn run(
         acquiring: Semaphore::new(AT_ONCE),
         reading: Semaphore::new(AT_ONCE),
         slots: Slots::default(),
-        watch: RefCell::default(),
+        following: Following::default(),
     });
     LocalSet::new()
         .run_until(async move {
@@ -109,7 +107,7 @@ pub(crate) async fn run(
 }
 
 impl Worker {
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Now {
             at: self.settings.clock.now(),
             wall: self.settings.clock.wall(),
@@ -132,6 +130,7 @@ impl Worker {
                 };
                 let _ = reply.send(answer);
             }
+            Job::Follow(stream, follower) => self.follow(&stream, follower),
             Job::ShutDown(_) => {}
         }
     }
@@ -199,137 +198,77 @@ impl Worker {
         mut gate: MutexGuard<'a, ()>,
         operation: &mut Acquire,
     ) -> (Result<Outcome, LockError>, Option<Term>, MutexGuard<'a, ()>) {
-        let (stream, name) = slot.names();
         let mut before = slot.machine.borrow_mut().valid_term(self.now().at);
         let mut input = Input::Continue;
         loop {
-            let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
+            let step = self.step(slot, operation, input);
             let timeout = operation.attempt_timeout();
-            let mut gives_way = false;
-            input = match step {
-                Step::Done(answer) => return (answer, before, gate),
-                Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
-                Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
+            let pausing = matches!(step, Step::Wait(_));
+            let next = match &step {
                 Step::Get => {
                     let read = async {
                         let _permit = self.acquiring.acquire().await;
-                        self.api.get(&stream, &name, timeout).await
+                        self.request(slot, step, timeout).await
                     };
-                    slot.unless_urgent(read).await.unwrap_or_else(|| {
-                        gives_way = true;
+                    slot.unless_urgent(read).await
+                }
+                Step::Wait(_) => slot.unless_urgent(self.request(slot, step, timeout)).await,
+                _ => Some(self.request(slot, step, timeout).await),
+            };
+            input = match next {
+                Some(Ok(input)) => input,
+                Some(Err(answer)) => return (answer, before, gate),
+                None => {
+                    drop(gate);
+                    gate = slot.gate.lock().await;
+                    before = slot.machine.borrow_mut().valid_term(self.now().at);
+                    if pausing {
+                        Input::Continue
+                    } else {
                         // A failure like any other, so that who renews without a pause cannot keep it from its end.
                         Input::Unknown(Unknown::new(GAVE_WAY))
-                    })
-                }
-                Step::Wait(pause) => {
-                    let wait = tokio::time::sleep(jittered(pause));
-                    gives_way = slot.unless_urgent(wait).await.is_none();
-                    Input::Continue
+                    }
                 }
             };
-            if gives_way {
-                drop(gate);
-                gate = slot.gate.lock().await;
-                before = slot.machine.borrow_mut().valid_term(self.now().at);
-            }
         }
     }
 
-    async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
-        let (stream, name) = slot.names();
+    pub(super) async fn drive<O: Operation>(&self, slot: &Slot, operation: &mut O) -> O::Answer {
         let mut input = Input::Continue;
         loop {
-            // The time is taken before the request is sent: deadlines count from here.
-            let step = operation.step(&mut slot.machine.borrow_mut(), self.now(), input);
-            let timeout = operation.attempt_timeout();
-            input = match step {
-                Step::Get => self.api.get(&stream, &name, timeout).await,
-                Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
-                Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
-                Step::Wait(pause) => {
-                    tokio::time::sleep(jittered(pause)).await;
-                    Input::Continue
-                }
-                Step::Done(answer) => return answer,
+            let step = self.step(slot, operation, input);
+            input = match self.request(slot, step, operation.attempt_timeout()).await {
+                Ok(input) => input,
+                Err(answer) => return answer,
             };
         }
     }
 
-    fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
+    /// The time is taken before anything that the step asks for is sent: deadlines count from here.
+    fn step<O: Operation>(&self, slot: &Slot, operation: &mut O, input: Input) -> Step<O::Answer> {
+        let now = self.now();
+        let step = operation.step(&mut slot.machine.borrow_mut(), now, input);
+        slot.tell(now);
+        step
+    }
+
+    /// Does what a step asks for: what came of it, or the answer.
+    async fn request<A>(&self, slot: &Slot, step: Step<A>, timeout: Duration) -> Result<Input, A> {
+        let (stream, name) = slot.names();
+        Ok(match step {
+            Step::Get => self.api.get(&stream, &name, timeout).await,
+            Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
+            Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
+            Step::Wait(pause) => {
+                tokio::time::sleep(jittered(pause)).await;
+                Input::Continue
+            }
+            Step::Done(answer) => return Err(answer),
+        })
+    }
+
+    pub(super) fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {
         self.slots.of(&self.settings, stream)
-    }
-
-    /// Watches all Leases with our labels, and by its name one that has lost them, unless that is done already.
-    fn watch(self: &Rc<Self>, slot: &Slot) {
-        let begin = |selector: Selector| {
-            let (worker, watched) = (Rc::downgrade(self), selector.clone());
-            let tell = move |news| {
-                if let Some(worker) = worker.upgrade() {
-                    worker.hear(news, &watched);
-                }
-            };
-            Watch::begin(
-                self.client.clone(),
-                self.settings.namespace.clone(),
-                selector,
-                tell,
-            )
-        };
-        self.watch
-            .borrow_mut()
-            .get_or_insert_with(|| begin(Selector::Labels));
-        if slot.machine.borrow().left_selector() {
-            let name = slot.machine.borrow().name.clone();
-            slot.watch
-                .borrow_mut()
-                .get_or_insert_with(|| begin(Selector::Name(name)));
-        }
-    }
-
-    fn hear(self: &Rc<Self>, news: News, watched: &Selector) {
-        match news {
-            News::Lease(lease) => {
-                let Some(slot) = self.slots.get(&lease.metadata.name) else {
-                    return;
-                };
-                let labelled = lease.is_labelled();
-                let observed = slot
-                    .machine
-                    .borrow_mut()
-                    .observe(self.settings.clock.now(), *lease);
-                if let Err(error) = observed {
-                    tracing::debug!(%error, "a watched lease is unusable");
-                }
-                if labelled && *watched == Selector::Labels {
-                    slot.watch.take();
-                }
-            }
-            News::Gone(name) => self.look(&name),
-            News::Listed(names) => {
-                let listed: HashSet<String> = names.into_iter().collect();
-                let absent = self.slots.names(|name, slot| {
-                    watched.covers(name) && !listed.contains(name) && slot.machine.borrow().has_seen()
-                });
-                for name in &absent {
-                    self.look(name);
-                }
-            }
-        }
-    }
-
-    /// DELETED and an absence only cause a read: removing a label looks the same.
-    fn look(self: &Rc<Self>, name: &str) {
-        let Some(slot) = self.slots.get(name) else {
-            return;
-        };
-        let worker = Rc::clone(self);
-        tokio::task::spawn_local(async move {
-            let _permit = worker.reading.acquire().await;
-            if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
-                tracing::debug!(%error, "could not read a lease that left the watch");
-            }
-            worker.watch(&slot);
-        });
     }
 }
 

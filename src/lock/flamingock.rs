@@ -177,9 +177,11 @@ impl Flamingock {
         Err(match outcome {
             Outcome::Granted(grant) => return Ok(grant),
             Outcome::Unknown(outcome) => FlamingockError::Unknown { key, owner, outcome },
-            Outcome::Refused(Refusal::NotHeld) => FlamingockError::NotHeld { key, owner },
+            Outcome::Refused(Refusal::NotHeld | Refusal::Missing) => FlamingockError::NotHeld { key, owner },
             Outcome::Refused(Refusal::Expired) => FlamingockError::Over { key, owner },
-            Outcome::Refused(Refusal::HeldBy { holder, expires_at }) => {
+            Outcome::Refused(Refusal::HeldBy {
+                holder, expires_at, ..
+            }) => {
                 let expires_at = match expires_at {
                     Some(at) => Some(at),
                     None => self.expiry_of(&key, &holder).await,

@@ -7,6 +7,7 @@
 //! (`tryAcquire`/`renew`/`release`/`getLockState`, booleans, [`LockServiceExt`] here), and *contract B*, Flamingock's
 //! `CommunityLockService` (`upsert`/`extendLock`/`releaseLock`/`getLockInfo`, errors, [`flamingock`] here).
 
+mod change;
 mod clock;
 mod error;
 pub mod flamingock;
@@ -16,6 +17,7 @@ mod outcome;
 mod service;
 mod types;
 
+pub use change::{Change, ChangeSender, Changes, NewsSource};
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
 pub use error::{InvalidInput, LockError};
 pub use memory::InMemoryLockService;

@@ -103,9 +103,13 @@ pub enum Refusal {
         holder: String,
         /// Until when by the store's record, where known. A hint: it may be renewed, and this reader's clock may be off.
         expires_at: Option<SystemTime>,
+        /// The holder's fencing token, where known.
+        token: Option<FencingToken>,
     },
     /// Nobody holds it, so there is nothing to extend.
     NotHeld,
+    /// There is no record of it at all: it was deleted, or never was. Nothing to extend either.
+    Missing,
     /// It is (or was last) the asker's own, but over: expired, or released. Only a new acquisition can follow.
     Expired,
 }
@@ -113,7 +117,9 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::HeldBy { holder, expires_at } => {
+            Refusal::HeldBy {
+                holder, expires_at, ..
+            } => {
                 write!(f, "held by {holder}")?;
                 match expires_at {
                     Some(at) => write!(f, " until {}", shown(*at)),
@@ -121,6 +127,7 @@ impl fmt::Display for Refusal {
                 }
             }
             Refusal::NotHeld => f.write_str("held by nobody"),
+            Refusal::Missing => f.write_str("there is no record of it"),
             Refusal::Expired => f.write_str("the term is over; acquire again"),
         }
     }
@@ -252,7 +259,13 @@ mod tests {
         let epoch = SystemTime::UNIX_EPOCH;
         let says = |expires_at| {
             let holder = "a".into();
-            Refusal::HeldBy { holder, expires_at }.to_string()
+            let token = None;
+            let refusal = Refusal::HeldBy {
+                holder,
+                expires_at,
+                token,
+            };
+            refusal.to_string()
         };
         assert_eq!(says(None), "held by a");
         assert_eq!(says(Some(epoch)), "held by a until Thu, 01 Jan 1970 00:00:00 GMT");

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    change::Changes,
     clock::Clock,
     error::LockError,
     outcome::{Grant, LockRecord, LockState, Outcome, Released},
@@ -202,6 +203,13 @@ pub trait LockService: Send + Sync {
                 what: "tell expired records",
             })
         })
+    }
+
+    /// What becomes of the lock from now on, as this service learns of it; `None` where it cannot tell by itself, and then
+    /// who wants to know asks. A service that tells begins with a [`Change::Source`](super::Change::Source).
+    fn changes(&self, stream: &StreamName) -> Option<Changes> {
+        let _ = stream;
+        None
     }
 
     /// The clock that [`Grant::valid_until`](super::Grant::valid_until) is a reading of.

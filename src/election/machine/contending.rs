@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     Answer, CallId, News, Output, TermNo,
-    step::{Call, Held, Machine, STAGGER, State, doubled},
+    step::{Call, Held, Machine, STAGGER, State, Told, doubled},
 };
-use crate::lock::Moment;
+use crate::lock::{Moment, NewsSource};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Standby {
@@ -38,8 +38,8 @@ impl Machine {
 
     /// Whoever sends it gives back a grant that nobody waits for; until it is known, the term stays.
     pub(super) fn lapse_acquisition(&mut self, now: Moment, out: &mut Vec<Output>) {
-        let timeout = self.settings.acquire_timeout();
-        let lapsed = |call: &Call| now >= call.sent + timeout;
+        let (timeout, done_by) = (self.settings.acquire_timeout(), self.done_by);
+        let lapsed = |call: &Call| now >= (call.sent + timeout).min(done_by);
         match &mut self.state {
             State::Settling(settling) if lapsed(&settling.call) => {
                 out.push(Output::Forget(settling.call.id));
@@ -99,6 +99,8 @@ impl Machine {
     fn answered(&mut self, now: Moment, answer: Answer, out: &mut Vec<Output>) {
         let retry = self.retry_pause();
         let poll = self.poll_pause();
+        let stagger = self.lot(STAGGER);
+        let (told, polling) = (self.told, self.source == NewsSource::Polling);
         let State::Standby(standby) = &mut self.state else {
             return;
         };
@@ -118,15 +120,22 @@ impl Machine {
                     self.lead(now, call, term, (valid_until, token), out);
                 }
             }
-            Answer::HeldBy { holder, expires_in } => {
+            Answer::HeldBy {
+                holder, expires_in, ..
+            } => {
                 standby.unsettled = false;
-                standby.next = now
-                    + expires_in
-                        .filter(|left| !left.is_zero())
-                        .map_or(poll, |left| left.min(poll));
+                standby.next = match told {
+                    // The news overtook the answer.
+                    Some(Told::FreeAt(at)) if at >= call.sent => now + stagger,
+                    Some(Told::HeldUntil(at)) if !polling && at > now => at + stagger,
+                    _ => {
+                        let hint = expires_in.filter(|left| !left.is_zero());
+                        now + hint.map_or(poll, |left| left.min(poll))
+                    }
+                };
                 self.held_by_other(now, Some(holder));
             }
-            Answer::NotHeld => {
+            Answer::NotHeld | Answer::Missing => {
                 standby.next = now + poll;
                 self.held_by_other(now, None);
             }
@@ -160,8 +169,19 @@ impl Machine {
 
     pub(super) fn news(&mut self, now: Moment, news: News, out: &mut Vec<Output>) {
         match news {
+            News::Source(source) => {
+                self.source = source;
+                let poll = self.poll_pause();
+                if let State::Standby(standby) = &mut self.state
+                    && source == NewsSource::Polling
+                    && self.pause.is_zero()
+                {
+                    standby.next = standby.next.min(now + poll);
+                }
+            }
             News::Free => {
                 let stagger = self.lot(STAGGER);
+                self.told = Some(Told::FreeAt(now));
                 if let State::Standby(standby) = &mut self.state {
                     // A pause after failing work is not cut short.
                     if self.pause.is_zero() {
@@ -170,17 +190,29 @@ impl Machine {
                     self.holder = Some((None, now));
                 }
             }
-            News::Held { holder, expires_in } => {
-                let poll = self.poll_pause();
-                if let State::Standby(standby) = &mut self.state {
-                    standby.next = standby
-                        .next
-                        .max(now + expires_in.map_or(poll, |left| left.min(poll)));
-                    self.holder = Some((Some(Held::By(holder)), now));
-                }
-            }
+            News::Held { holder, free_from } => self.held(now, holder, free_from),
             News::Lost(term, reason) => self.lost(now, term, reason, out),
+            News::Shortened(term, until) => self.shortened(now, term, until, out),
         }
+    }
+
+    /// Calls off an attempt that was due on a release, and times the one that follows on an expiry.
+    fn held(&mut self, now: Moment, holder: String, free_from: Option<Moment>) {
+        let stagger = self.lot(STAGGER);
+        let poll = self.poll_pause();
+        self.told = free_from.map(Told::HeldUntil);
+        let State::Standby(standby) = &mut self.state else {
+            return;
+        };
+        // What may be held is perhaps by an attempt of our own whose outcome is not known: that is settled first. And a
+        // pause after failing work is not cut short.
+        if standby.call.is_none() && !standby.unsettled && self.pause.is_zero() {
+            standby.next = match free_from {
+                Some(at) => at.max(now) + stagger,
+                None => now + poll,
+            };
+        }
+        self.holder = Some((Some(Held::By(holder)), now));
     }
 
     /// Half to the whole of the poll period.

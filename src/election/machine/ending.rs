@@ -109,7 +109,7 @@ impl Machine {
             term,
             call: None,
             next: now,
-            until: now + self.settings.release_timeout(),
+            until: (now + self.settings.release_timeout()).min(self.done_by),
             tries: 0,
         });
     }

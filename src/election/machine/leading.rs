@@ -29,6 +29,8 @@ pub(super) struct Leading {
     lost_at: Option<Moment>,
     /// When the work is told that it is lost, unless a renewal is proven before.
     tell_at: Moment,
+    /// When it was told that the term had been shortened, the deadline from then on, and when the work is told.
+    shortened: Option<(Moment, Moment, Moment)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,6 +61,7 @@ impl Leading {
             stop: None,
             lost_at: None,
             tell_at,
+            shortened: None,
         }
     }
 
@@ -160,17 +163,18 @@ impl Machine {
         let term = leading.term;
         match answer {
             Answer::Granted { valid_until, .. } => self.proven(now, call, valid_until, out),
-            Answer::HeldBy { holder, .. } => {
+            Answer::HeldBy { holder, token, .. } => {
                 self.seen_held(now, Some(Held::By(holder.clone())));
-                let reason = LossReason::TakenOver {
-                    by: holder,
-                    token: None,
-                };
+                let reason = LossReason::TakenOver { by: holder, token };
                 self.lost(now, term, reason, out);
             }
             Answer::NotHeld => {
                 self.seen_held(now, None);
                 self.lost(now, term, LossReason::Released, out);
+            }
+            Answer::Missing => {
+                self.seen_held(now, None);
+                self.lost(now, term, LossReason::Deleted, out);
             }
             Answer::Over => self.expire(now, out),
             Answer::Unknown(error) | Answer::Failed(error) => {
@@ -194,6 +198,11 @@ impl Machine {
             return;
         }
         leading.proven = call.id;
+        // What was sent before somebody shortened the term proves nothing beyond that.
+        let (valid_until, tell_at) = match leading.shortened {
+            Some((told, until, tell)) if call.sent <= told => (valid_until.min(until), tell_at.min(tell)),
+            _ => (valid_until, tell_at),
+        };
         leading.valid_until = valid_until;
         leading.tell_at = tell_at;
         leading.renew_at = call.sent + period;
@@ -219,6 +228,25 @@ impl Machine {
         }
     }
 
+    /// Somebody shortened this term in the store.
+    pub(super) fn shortened(&mut self, now: Moment, of: TermNo, until: Moment, out: &mut Vec<Output>) {
+        let tell_at = self.tell_at(until);
+        let State::Leading(leading) = &mut self.state else {
+            return;
+        };
+        if leading.term != of {
+            return;
+        }
+        leading.shortened = Some((now, until, tell_at));
+        if until < leading.valid_until {
+            leading.valid_until = until;
+            leading.tell_at = leading.tell_at.min(tell_at);
+            // Renewed at once: the next write stores the whole TTL again.
+            leading.renew_at = leading.renew_at.min(now);
+            out.push(Output::Deadline(until));
+        }
+    }
+
     pub(super) fn guard_lapsed(&mut self, now: Moment, of: TermNo, out: &mut Vec<Output>) {
         if matches!(&self.state, State::Leading(leading) if leading.term == of) {
             self.expire(now, out);
@@ -226,7 +254,7 @@ impl Machine {
     }
 
     pub(super) fn ask_stop(&mut self, now: Moment, reason: LossReason, out: &mut Vec<Output>) {
-        let until = now + self.settings.drain_timeout();
+        let until = (now + self.settings.drain_timeout()).min(self.drain_by);
         let State::Leading(leading) = &mut self.state else {
             return;
         };
@@ -236,6 +264,8 @@ impl Machine {
                 until,
             });
             out.push(Output::AskStop(reason));
+        } else if let Some(stop) = &mut leading.stop {
+            stop.until = stop.until.min(self.drain_by);
         }
     }
 

@@ -23,7 +23,7 @@ mod tests;
 use std::time::Duration;
 
 use super::status::LossReason;
-use crate::lock::{FencingToken, Moment};
+use crate::lock::{FencingToken, Moment, NewsSource};
 
 pub use step::{Held, Machine};
 
@@ -42,8 +42,8 @@ pub enum Wish {
     Start,
     /// End the work, give the lock up.
     Stop,
-    /// The same, for good: no later wish counts.
-    ShutDown,
+    /// The same, for good: no later wish counts. What takes time is cut short so that all is done by then.
+    ShutDown(Moment),
 }
 
 /// The answer to an acquisition or an extension.
@@ -62,9 +62,13 @@ pub enum Answer {
         holder: String,
         /// How long it may still last, where known. Only a hint for when to ask again.
         expires_in: Option<Duration>,
+        /// Under which token, where known.
+        token: Option<FencingToken>,
     },
     /// Refused: nobody holds it.
     NotHeld,
+    /// Refused: there is no record of it.
+    Missing,
     /// Refused: this term is over.
     Over,
     /// It may have been applied.
@@ -95,17 +99,21 @@ pub enum End {
 /// term's grant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum News {
+    /// Where news come from now. Without a source, there is nothing but to ask.
+    Source(NewsSource),
     /// The lock became free.
     Free,
     /// Somebody holds it.
     Held {
         /// Who.
         holder: String,
-        /// How long it may still last, where known.
-        expires_in: Option<Duration>,
+        /// From when on it may be found expired, unless news say otherwise.
+        free_from: Option<Moment>,
     },
     /// It is proven that this term is over.
     Lost(TermNo, LossReason),
+    /// This term ends earlier than was granted.
+    Shortened(TermNo, Moment),
 }
 
 /// What happened.

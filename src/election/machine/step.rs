@@ -12,7 +12,7 @@ use super::{
     ending::{Ending, Releasing},
     leading::Leading,
 };
-use crate::lock::{FencingToken, Moment};
+use crate::lock::{FencingToken, Moment, NewsSource};
 
 /// Contenders that learn of a release together try this far apart at most.
 pub(super) const STAGGER: Duration = Duration::from_millis(20);
@@ -29,6 +29,13 @@ pub struct Machine {
     /// Whether the stream is wanted.
     pub(super) wanted: bool,
     pub(super) shut: bool,
+    /// When work that drains is dropped at the latest, and when nothing goes on any more: a shutdown's limits.
+    pub(super) drain_by: Moment,
+    pub(super) done_by: Moment,
+    /// Where news of the lock come from.
+    pub(super) source: NewsSource,
+    /// What was told last: free since, or held until this moment unless renewed.
+    pub(super) told: Option<Told>,
     pub(super) state: State,
     pub(super) calls: u64,
     pub(super) terms: u64,
@@ -50,6 +57,13 @@ pub enum Held {
     ByMe,
     /// Another.
     By(String),
+}
+
+/// The last news of the lock itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Told {
+    FreeAt(Moment),
+    HeldUntil(Moment),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,6 +92,10 @@ impl Machine {
             locked: mode == DeploymentMode::SingleLeader,
             wanted: false,
             shut: false,
+            drain_by: Moment::NEVER,
+            done_by: Moment::NEVER,
+            source: NewsSource::default(),
+            told: None,
             state: State::Down,
             calls: 0,
             terms: 0,
@@ -110,7 +128,7 @@ impl Machine {
             State::Down => Moment::NEVER,
             State::Ending(ending) => ending.stuck_at,
             State::Standby(standby) => standby.call.as_ref().map_or(standby.next, timeout),
-            State::Settling(settling) => timeout(&settling.call),
+            State::Settling(settling) => timeout(&settling.call).min(self.done_by),
             State::Leading(leading) => leading.wake(),
             State::Releasing(r) if r.call.is_some() => r.until,
             State::Releasing(r) => r.until.min(r.next),
@@ -150,6 +168,11 @@ impl Machine {
     /// Who holds the lock, and when that was seen.
     pub fn holder(&self) -> Option<(Option<&Held>, Moment)> {
         self.holder.as_ref().map(|(held, at)| (held.as_ref(), *at))
+    }
+
+    /// Where news of the lock come from.
+    pub fn source(&self) -> NewsSource {
+        self.source
     }
 
     /// Why leadership was last lost.
@@ -202,7 +225,10 @@ impl Machine {
             return;
         }
         self.wanted = wish == Wish::Start;
-        self.shut = wish == Wish::ShutDown;
+        if let Wish::ShutDown(by) = wish {
+            self.shut = true;
+            self.limit(now, by);
+        }
         match (&mut self.state, wish) {
             (State::Down, Wish::Start) => {
                 self.ends = 0;
@@ -226,7 +252,17 @@ impl Machine {
                 }
             }
             (State::Leading(_), _) => self.ask_stop(now, LossReason::Stopped, out),
+            (State::Releasing(releasing), _) => releasing.until = releasing.until.min(self.done_by),
             _ => {}
+        }
+    }
+
+    /// All is to be done by then, and a release wants two attempts, or half of the time where there is not enough.
+    fn limit(&mut self, now: Moment, by: Moment) {
+        let reserve = (self.settings.attempt_timeout() * 2).min(by.since(now) / 2);
+        self.done_by = by;
+        if by != Moment::NEVER {
+            self.drain_by = Moment::from_origin(by.since_origin().saturating_sub(reserve));
         }
     }
 
@@ -248,7 +284,7 @@ impl Machine {
         (valid_until, token): (Moment, Option<FencingToken>),
         out: &mut Vec<Output>,
     ) {
-        let renew_at = call.sent + self.renew_pause();
+        let renew_at = call.sent + self.first_renew_pause();
         let times = (valid_until, self.tell_at(valid_until));
         self.state = State::Leading(Leading::new(term, token, now, times, call.id, renew_at));
         out.push(Output::StartWork {
@@ -264,6 +300,16 @@ impl Machine {
 
     pub(super) fn seen_held(&mut self, now: Moment, held: Option<Held>) {
         self.holder = Some((held, now));
+    }
+
+    /// A tenth of the renew period to the whole: the renewals of streams that were acquired together are spread over the
+    /// period.
+    fn first_renew_pause(&mut self) -> Duration {
+        let period = self.settings.renew_period();
+        if self.settings.renew_jitter().is_zero() {
+            return period;
+        }
+        period.saturating_sub(self.lot(period - period / 10))
     }
 
     /// From one renewal's sending to the next one's.

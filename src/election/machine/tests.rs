@@ -57,6 +57,7 @@ fn held() -> Answer {
     Answer::HeldBy {
         holder: "other".into(),
         expires_in: None,
+        token: None,
     }
 }
 
@@ -248,7 +249,7 @@ fn a_stream_of_all_instances_works_without_a_single_request() {
         }]
     );
     assert_eq!((m.step(at(9e6), Input::Tick), m.wake()), (vec![], never));
-    m.step(at(9e6), Input::Wish(Wish::ShutDown));
+    m.step(at(9e6), Input::Wish(Wish::ShutDown(Moment::NEVER)));
     let out = work_gone(&mut m, at(9e6), T1);
     assert_eq!(out, [Output::CutOff(LossReason::Stopped)]);
     assert!(m.is_finished());

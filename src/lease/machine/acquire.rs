@@ -237,7 +237,7 @@ impl Operation for Acquire {
             Input::Missing => {
                 machine.missing(now.at);
                 if self.only_mine.is_some() {
-                    return Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)));
+                    return Step::Done(Ok(Outcome::Refused(Refusal::Missing)));
                 }
                 self.create(machine, now)
             }

@@ -94,7 +94,7 @@ impl Extend {
             .as_ref()
             .is_some_and(|own| own.is_for(&self.request.instance, &self.request.claim) && own.is_over());
         let Some(seen) = &machine.seen else {
-            return refuse(Refusal::NotHeld);
+            return refuse(Refusal::Missing);
         };
         let record = &seen.record;
         let of_our_term = |term: &Term| record.mark.as_ref().is_some_and(|mark| mark.id == term.as_str());
@@ -174,7 +174,7 @@ impl Operation for Extend {
             },
             Input::Missing => {
                 machine.missing(now.at);
-                Step::Done(Ok(Outcome::Refused(Refusal::NotHeld)))
+                Step::Done(Ok(Outcome::Refused(Refusal::Missing)))
             }
             Input::Conflict => {
                 self.stale = true;

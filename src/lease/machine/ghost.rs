@@ -45,6 +45,12 @@ impl Machine {
         self.ghosts.push(Ghost { holder, term, until });
     }
 
+    /// The deleted Lease's holder whose term may last longest.
+    pub(super) fn last_ghost(&self, now: Moment) -> Option<(&str, Moment)> {
+        let last = self.ghosts.iter().max_by_key(|ghost| ghost.until)?;
+        (now < last.until).then_some((last.holder.as_str(), last.until))
+    }
+
     /// The refusal by a deleted Lease's holder, while its term may last, unless `instance` is that holder.
     pub(super) fn haunted(&mut self, now: Now, instance: &InstanceId, claim: &Claim) -> Option<Refusal> {
         self.ghosts.retain(|ghost| now.at < ghost.until);
@@ -56,6 +62,7 @@ impl Machine {
         Some(Refusal::HeldBy {
             holder: ghost.holder.clone(),
             expires_at,
+            token: None,
         })
     }
 }

@@ -9,6 +9,7 @@ mod extend;
 mod ghost;
 mod read;
 mod release;
+mod standing;
 
 #[cfg(test)]
 mod attack;
@@ -107,6 +108,8 @@ pub(crate) struct Machine {
     version: u64,
     ghosts: Vec<Ghost>,
     own: Option<OwnTerm>,
+    /// Terms of ours that were proven to be over, until they are told of.
+    ended: Vec<(Term, Refusal)>,
     /// The number of the last write that grants.
     serial: u64,
 }
@@ -127,6 +130,7 @@ impl Machine {
             version: 0,
             ghosts: Vec::new(),
             own: None,
+            ended: Vec::new(),
             serial: 0,
         }
     }
@@ -196,10 +200,16 @@ impl Machine {
                 Sighting::new(now, &record)
             }
         };
-        if let Some(own) = &mut self.own
-            && !settle(own, now, &record)
-        {
-            self.own = None;
+        if let Some(own) = &mut self.own {
+            let was_over = own.is_over();
+            let kept = settle(own, now, &record);
+            if own.is_over() && !was_over && own.ownership(&record) == Ownership::Lost {
+                self.ended
+                    .push((own.term.clone(), standing::why_over(own, &record)));
+            }
+            if !kept {
+                self.own = None;
+            }
         }
         self.seen = Some(Seen {
             lease,
@@ -214,7 +224,12 @@ impl Machine {
         let seen = self.seen.take();
         self.haunt(now, seen);
         match &mut self.own {
-            Some(own) if own.proven().is_some() => own.end(),
+            Some(own) if own.proven().is_some() => {
+                if !own.is_over() {
+                    self.ended.push((own.term.clone(), Refusal::Missing));
+                }
+                own.end();
+            }
             // What was never granted is not over; it was written to a Lease that is gone.
             _ => self.own = None,
         }
@@ -301,13 +316,14 @@ impl Machine {
 
     fn refusal(&self, now: Now, date: Option<SystemTime>) -> Refusal {
         let Some(seen) = &self.seen else {
-            return Refusal::NotHeld;
+            return Refusal::Missing;
         };
         match seen.record.holding() {
             Holding::Free => Refusal::NotHeld,
             Holding::Held(holder) | Holding::Wiped(holder) => Refusal::HeldBy {
                 holder: holder.to_owned(),
                 expires_at: Some(read::expires_at(&seen.record, date.unwrap_or(now.wall))),
+                token: seen.record.shown_token(),
             },
         }
     }

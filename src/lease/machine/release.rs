@@ -55,7 +55,7 @@ impl Release {
             let acquire = Acquire::new(AcquireRequest::new(&self.request.stream, instance, ttl).claim(term));
             return self.settling(machine, now, acquire, Input::Continue);
         }
-        own.end();
+        machine.end_own();
         self.release_seen(machine).unwrap_or_else(|| self.read())
     }
 
@@ -68,9 +68,7 @@ impl Release {
     ) -> Step<Answer> {
         match acquire.step(machine, now, input) {
             Step::Done(Ok(Outcome::Granted(_))) => {
-                if let Some(own) = &mut machine.own {
-                    own.end();
-                }
+                machine.end_own();
                 self.release_seen(machine).unwrap_or_else(|| self.read())
             }
             Step::Done(Ok(Outcome::Unknown(unknown))) => Step::Done(Ok(Released::Unknown(unknown))),

@@ -16,9 +16,10 @@ use std::{
 };
 
 use super::{
+    change::{Change, ChangeSender, Changes, NewsSource},
     clock::{Clock, Moment, SystemClock},
     error::LockError,
-    outcome::{LockRecord, LockState, Outcome, Released},
+    outcome::{LockRecord, LockState, Outcome, Refusal, Released},
     service::{AcquireRequest, BoxFuture, ExtendRequest, LockService, ReleaseRequest},
     types::StreamName,
 };
@@ -59,6 +60,7 @@ struct Store {
 #[derive(Default)]
 struct Locks {
     records: HashMap<StreamName, Record>,
+    followers: HashMap<StreamName, Vec<ChangeSender>>,
     /// Counts every write of the store, as an API server's resourceVersion does. Tokens are taken from it, so they
     /// rise over the deletion of a record too.
     revision: i64,
@@ -101,7 +103,12 @@ impl InMemoryLockService {
     pub fn delete(&self, stream: &StreamName) -> bool {
         let mut locks = self.store.locks();
         locks.revision += 1;
-        locks.records.remove(stream).is_some()
+        let gone = locks.records.remove(stream);
+        if let Some(term) = gone.as_ref().and_then(Record::term).cloned() {
+            let why = Refusal::Missing;
+            locks.tell(stream, &[Change::Over { term, why }, Change::Free]);
+        }
+        gone.is_some()
     }
 
     /// Runs a decision on the record of a stream, under the store's lock. `sent` is read before the lock is waited
@@ -121,9 +128,19 @@ impl InMemoryLockService {
             wall: self.store.clock.wall(),
             revision: locks.revision,
         };
+        let before = locks.records.get(stream).and_then(Record::term).cloned();
         let (answer, inserted) = decision(locks.records.get_mut(stream), write);
         if let Some(record) = inserted {
             locks.records.insert(stream.clone(), record);
+        }
+        if let Some(record) = locks.records.get(stream) {
+            let mut changes = Vec::new();
+            if let Some(term) = before.filter(|term| record.term() != Some(term)) {
+                let why = record.why_over();
+                changes.push(Change::Over { term, why });
+            }
+            changes.push(record.standing());
+            locks.tell(stream, &changes);
         }
         answer
     }
@@ -142,6 +159,20 @@ impl Store {
     fn locks(&self) -> MutexGuard<'_, Locks> {
         // No decision panics half-way through a change, so a poisoned store is whole.
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Locks {
+    fn tell(&mut self, stream: &StreamName, changes: &[Change]) {
+        let Some(followers) = self.followers.get_mut(stream) else {
+            return;
+        };
+        followers.retain(|follower| !follower.is_closed());
+        for follower in followers {
+            for change in changes {
+                follower.send(change.clone());
+            }
+        }
     }
 }
 
@@ -204,6 +235,17 @@ impl LockService for InMemoryLockService {
     fn record(&self, stream: &StreamName) -> BoxFuture<'_, Result<Option<LockRecord>, LockError>> {
         let stream = stream.clone();
         Box::pin(async move { Ok(self.read(&stream, Record::whole)) })
+    }
+
+    fn changes(&self, stream: &StreamName) -> Option<Changes> {
+        let (sender, changes) = Changes::channel();
+        let mut locks = self.store.locks();
+        sender.send(Change::Source(NewsSource::SharedWatch));
+        if let Some(record) = locks.records.get(stream) {
+            sender.send(record.standing());
+        }
+        locks.followers.entry(stream.clone()).or_default().push(sender);
+        Some(changes)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -6,6 +6,7 @@
 use std::time::SystemTime;
 
 use super::super::{
+    change::Change,
     clock::Moment,
     outcome::{Grant, LockRecord, LockState, Outcome, Refusal},
     service::{AcquireRequest, Claim, ExtendRequest, IfExpired, ReleaseRequest},
@@ -105,11 +106,12 @@ impl Tenure {
         )
     }
 
-    fn refusal(&self) -> Outcome {
-        Outcome::Refused(Refusal::HeldBy {
+    fn refusal(&self) -> Refusal {
+        Refusal::HeldBy {
             holder: self.holder.to_string(),
             expires_at: Some(self.expires_at),
-        })
+            token: FencingToken::new(self.token),
+        }
     }
 }
 
@@ -137,7 +139,7 @@ impl Record {
                     tenure.keep(*ttl, write);
                     return tenure.grant(stream);
                 }
-                Standing::Other if !tenure.expired(write.now) => return tenure.refusal(),
+                Standing::Other if !tenure.expired(write.now) => return Outcome::Refused(tenure.refusal()),
                 Standing::Twin | Standing::Over | Standing::Other => {}
             }
         }
@@ -189,6 +191,26 @@ impl Record {
         self.held.take_if(theirs).is_some()
     }
 
+    /// As followers are told.
+    pub(super) fn standing(&self) -> Change {
+        self.held.as_ref().map_or(Change::Free, |tenure| Change::Held {
+            holder: tenure.holder.to_string(),
+            token: FencingToken::new(tenure.token),
+            expires_at: Some(tenure.expires_at),
+            free_from: Some(tenure.expires),
+        })
+    }
+
+    /// The term that holds it.
+    pub(super) fn term(&self) -> Option<&Term> {
+        self.held.as_ref().map(|tenure| &tenure.term)
+    }
+
+    /// What an extension under a term that is over would be refused with.
+    pub(super) fn why_over(&self) -> Refusal {
+        self.held.as_ref().map_or(Refusal::Expired, Tenure::refusal)
+    }
+
     /// As readers see it; nothing when it has expired.
     pub(super) fn state(&self, stream: &StreamName, now: Moment) -> Option<LockState> {
         self.whole(stream, now).filter(|r| !r.expired).map(|r| r.state)
@@ -219,7 +241,7 @@ pub(super) fn extend(record: Option<&mut Record>, request: &ExtendRequest, write
         ..
     } = request;
     let Some(record) = record else {
-        return Outcome::Refused(Refusal::NotHeld);
+        return Outcome::Refused(Refusal::Missing);
     };
     let Some(tenure) = &mut record.held else {
         let own = matches!(claim, Claim::Term(term) if record.last_term.as_ref() == Some(term));
@@ -231,7 +253,7 @@ pub(super) fn extend(record: Option<&mut Record>, request: &ExtendRequest, write
             tenure.grant(stream)
         }
         Standing::Other if tenure.expired(write.now) => Outcome::Refused(Refusal::NotHeld),
-        Standing::Other => tenure.refusal(),
+        Standing::Other => Outcome::Refused(tenure.refusal()),
         Standing::Over if *if_expired == IfExpired::Refuse => Outcome::Refused(Refusal::Expired),
         // Always under another term than the one that is over, also for who claims by that.
         Standing::Twin | Standing::Over => record.begin(stream, instance, *ttl, Term::random(), write),

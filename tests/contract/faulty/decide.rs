@@ -121,6 +121,7 @@ impl Faulty {
                 String::new()
             },
             expires_at: named.then_some(record.expires_at),
+            token: FencingToken::new(record.token),
         })
     }
 

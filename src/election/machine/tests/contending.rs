@@ -28,7 +28,7 @@ fn stopping_while_an_acquisition_is_under_way_settles_it_first() {
         assert!(releases || m.stream_state() == StreamState::Stopped);
     }
     let mut m = contending();
-    m.step(at(0.1), Input::Wish(Wish::ShutDown));
+    m.step(at(0.1), Input::Wish(Wish::ShutDown(Moment::NEVER)));
     let out = m.step(at(17.1), Input::Tick);
     assert_eq!(out, [Output::Forget(CallId(1)), Output::Release(CallId(2), T1)]);
     assert!(!m.is_finished());
@@ -81,6 +81,7 @@ fn a_standby_polls_within_half_to_the_whole_of_its_period_and_sooner_at_a_hint()
         let hint = Answer::HeldBy {
             holder: "other".into(),
             expires_in: Some(secs(0.3)),
+            token: None,
         };
         m.step(at(2.1), Input::Acquired(CallId(2), hint));
         assert_eq!(m.wake(), at(2.1) + secs(0.3));
@@ -93,10 +94,61 @@ fn a_release_wakes_a_standby_within_the_stagger_and_a_new_holder_calls_it_off() 
     m.step(at(0.1), Input::Acquired(CallId(1), held()));
     m.step(at(0.2), Input::News(News::Free));
     assert!(m.wake().since(at(0.2)) <= secs(0.02));
-    let news = News::Held {
+    m.step(at(0.2), Input::News(held_until(15.0)));
+    assert!(m.wake() >= at(15.0));
+}
+
+fn held_until(n: f64) -> News {
+    News::Held {
         holder: "third".into(),
-        expires_in: Some(secs(15.0)),
-    };
-    m.step(at(0.2), Input::News(news));
-    assert!(m.wake().since(at(0.2)) >= secs(0.75));
+        free_from: Some(at(n)),
+    }
+}
+
+#[test]
+fn a_standby_that_is_told_of_renewals_asks_only_when_the_last_of_them_runs_out() {
+    let mut m = contending();
+    m.step(at(0.05), Input::News(News::Source(NewsSource::SharedWatch)));
+    m.step(at(0.05), Input::News(held_until(15.0)));
+    m.step(at(0.1), Input::Acquired(CallId(1), held()));
+    for n in 1..100 {
+        let now = 5.0 * f64::from(n);
+        assert!(m.wake() > at(now), "{now}: {:?}", m.wake());
+        assert_eq!(m.step(at(now), Input::News(held_until(now + 15.0))), []);
+    }
+    let expiry = at(495.0 + 15.0);
+    assert!(m.wake() >= expiry && m.wake().since(expiry) <= secs(0.02));
+    let now = m.wake();
+    assert_eq!(m.step(now, Input::Tick), [Output::Acquire(CallId(2), T1)]);
+}
+
+#[test]
+fn a_release_that_is_told_before_an_older_answer_comes_is_not_missed() {
+    let mut m = contending();
+    m.step(at(0.05), Input::News(News::Source(NewsSource::SharedWatch)));
+    m.step(at(0.05), Input::News(held_until(15.0)));
+    m.step(at(0.06), Input::News(News::Free));
+    m.step(at(0.1), Input::Acquired(CallId(1), held()));
+    assert!(m.wake().since(at(0.1)) <= secs(0.02), "{:?}", m.wake());
+}
+
+#[test]
+fn without_a_source_of_news_a_standby_polls_again() {
+    let mut m = contending();
+    m.step(at(0.05), Input::News(News::Source(NewsSource::OwnWatch)));
+    m.step(at(0.05), Input::News(held_until(15.0)));
+    m.step(at(0.1), Input::Acquired(CallId(1), held()));
+    assert!(m.wake() >= at(15.0));
+    m.step(at(1.0), Input::News(News::Source(NewsSource::Polling)));
+    assert!(m.wake().since(at(1.0)) <= secs(1.5));
+}
+
+#[test]
+fn news_that_may_be_of_an_own_attempt_put_off_no_retry() {
+    let mut m = contending();
+    m.step(at(0.05), Input::News(News::Source(NewsSource::SharedWatch)));
+    m.step(at(0.1), Input::Acquired(CallId(1), unknown()));
+    let retry = m.wake();
+    m.step(at(0.11), Input::News(held_until(15.0)));
+    assert_eq!(m.wake(), retry);
 }

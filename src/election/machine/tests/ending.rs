@@ -146,3 +146,46 @@ fn a_release_of_unknown_outcome_is_tried_until_the_lock_has_expired_by_itself() 
     assert_eq!((m.stream_state(), now), (StreamState::Stopped, at(17.0)));
     assert!((5..20).contains(&tries), "{tries}");
 }
+
+#[test]
+fn a_shutdown_leaves_time_for_the_release_within_its_limit() {
+    let mut m = leading();
+    let out = m.step(at(2.0), Input::Wish(Wish::ShutDown(at(22.0))));
+    assert_eq!(out, [Output::AskStop(LossReason::Stopped)]);
+    // The drain limit, a TTL, is shorter than the shutdown's here.
+    let mut patient = m.clone();
+    patient.step(at(5.1), Input::Tick);
+    patient.step(at(5.2), Input::Extended(CallId(2), granted(5.1)));
+    let mut hasty = leading();
+    hasty.step(at(2.0), Input::Wish(Wish::ShutDown(at(8.0))));
+    // Half of six seconds is less than two attempts: dropped at 5 s, given up until 8 s.
+    assert_eq!(hasty.wake(), at(5.0));
+    let out = hasty.step(at(5.0), Input::Tick);
+    assert_eq!(out, [Output::CutOff(LossReason::Stopped)]);
+    let out = work_gone(&mut hasty, at(5.0), T1);
+    assert_eq!(out, [Output::Release(CallId(2), T1)]);
+    assert_eq!(hasty.wake(), at(8.0));
+    assert_eq!(hasty.step(at(8.0), Input::Tick), [Output::Forget(CallId(2))]);
+    assert!(hasty.is_finished());
+}
+
+#[test]
+fn a_shutdown_shortens_a_stop_that_is_under_way() {
+    let mut m = leading();
+    m.step(at(1.5), Input::Wish(Wish::Stop));
+    m.step(at(2.0), Input::Wish(Wish::ShutDown(at(8.0))));
+    assert_eq!(m.wake(), at(5.0));
+}
+
+#[test]
+fn a_term_that_is_shortened_ends_earlier_and_is_renewed_at_once() {
+    let mut m = leading();
+    let out = m.step(at(2.0), Input::News(News::Shortened(T1, at(6.0))));
+    assert_eq!(out, [Output::Deadline(at(6.0)), Output::Extend(CallId(2), T1)]);
+    let out = m.step(at(2.1), Input::Extended(CallId(2), granted(2.0)));
+    assert_eq!(
+        out,
+        [Output::Deadline(at(6.0))],
+        "what was sent before the news proves nothing beyond"
+    );
+}

@@ -108,10 +108,11 @@ impl World {
             8 => self.end_of(lots),
             9 => Input::News(match lots.below(8) {
                 0 => News::Lost(TermNo(self.last_term), LossReason::Deleted),
-                1..4 => News::Free,
+                1 => News::Shortened(TermNo(self.last_term), self.moment() + secs(1.0)),
+                2..4 => News::Free,
                 _ => News::Held {
                     holder: "other".into(),
-                    expires_in: Some(secs(3.0)),
+                    free_from: Some(self.moment() + secs(3.0)),
                 },
             }),
             _ => Input::Tick,
@@ -185,7 +186,7 @@ fn no_schedule_releases_under_live_work_revives_a_term_or_acts_beyond_a_deadline
             world.step(&mut m, input);
         }
         // After a shutdown everything comes to an end, and nothing begins.
-        world.step(&mut m, Input::Wish(Wish::ShutDown));
+        world.step(&mut m, Input::Wish(Wish::ShutDown(Moment::NEVER)));
         world.shut = true;
         for _ in 0..600 {
             if m.is_finished() {
