@@ -273,7 +273,7 @@ impl LeaderElectionCoordinator {
     /// is not released.
     pub async fn shutdown(&self, timeout: Duration) -> Result<(), Unfinished> {
         // A little less, so that what ends at the last moment is seen to have ended.
-        let by = self.parts.service.clock().now() + (timeout - timeout / 20);
+        let by = self.parts.service.clock().now() + timeout / 20 * 19;
         let stopping = self.begin_shutdown(by);
         let (_done, alarm) = alarm(timeout);
         tokio::select! {

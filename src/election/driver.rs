@@ -119,36 +119,46 @@ fn role(mode: DeploymentMode, state: StreamState) -> Role {
     }
 }
 
-/// The next change, for ever none where nothing is told. `None` once, when the service stops telling.
-async fn told(changes: &mut Option<Option<Changes>>) -> Option<Change> {
-    let Some(Some(following)) = changes else {
-        return std::future::pending().await;
-    };
-    let change = following.next().await;
-    if change.is_none() {
-        *changes = Some(None);
+/// Whether a stream's changes are followed.
+enum Following {
+    Not,
+    Told(Changes),
+    /// The service does not tell, or does so no more.
+    Untold,
+}
+
+impl Following {
+    /// The next change, for ever none where nothing is told. `None` once, when the service stops telling.
+    async fn next(&mut self) -> Option<Change> {
+        let Self::Told(changes) = self else {
+            return std::future::pending().await;
+        };
+        let change = changes.next().await;
+        if change.is_none() {
+            *self = Self::Untold;
+        }
+        change
     }
-    change
 }
 
 impl Driver {
     /// Runs until the stream is shut down and everything of it is gone.
     pub(super) async fn run(mut self) {
-        let mut changes = None;
+        let mut following = Following::Not;
         while !self.machine.is_finished() {
             // A stream that is stopped follows nothing.
             let follows = self.mode == DeploymentMode::SingleLeader
                 && self.machine.stream_state() != StreamState::Stopped;
-            match (&changes, follows) {
-                (None, true) => changes = Some(self.follow()),
-                (Some(_), false) => changes = None,
+            match (&following, follows) {
+                (Following::Not, true) => following = self.follow(),
+                (_, false) => following = Following::Not,
                 _ => {}
             }
             let now = self.service.clock().now();
             let pause = self.machine.wake().since(now).min(self.slice);
             let message = tokio::select! {
                 message = self.inbox.recv() => message,
-                change = told(&mut changes) => Some(Message::Input(self.hear(change))),
+                change = following.next() => Some(Message::Input(self.hear(change))),
                 () = sleep(pause) => Some(Message::Input(Input::Tick)),
             };
             self.pulse.beat();
@@ -172,9 +182,10 @@ impl Driver {
     }
 
     /// A panic of the lock service is nobody else's trouble: then nothing is told.
-    fn follow(&self) -> Option<Changes> {
+    fn follow(&self) -> Following {
         let follow = AssertUnwindSafe(|| self.service.changes(&self.stream));
-        catch_unwind(follow).unwrap_or_default()
+        let changes = catch_unwind(follow).unwrap_or_default();
+        changes.map_or(Following::Untold, Following::Told)
     }
 
     fn hear(&self, change: Option<Change>) -> Input {

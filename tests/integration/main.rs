@@ -11,6 +11,7 @@
 
 mod support;
 
+mod election;
 mod lease_contract;
 mod lease_expiry;
 mod lease_faults;

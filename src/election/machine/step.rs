@@ -309,7 +309,7 @@ impl Machine {
         if self.settings.renew_jitter().is_zero() {
             return period;
         }
-        period.saturating_sub(self.lot(period - period / 10))
+        period.saturating_sub(self.lot(period / 10 * 9))
     }
 
     /// From one renewal's sending to the next one's.

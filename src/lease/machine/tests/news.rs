@@ -122,3 +122,83 @@ fn a_foreign_elector_with_our_id_is_not_us() {
         !matches!(&outcome, Outcome::Granted(new) if Some(&new.term) == grant.granted().as_ref().map(|g| &g.term))
     );
 }
+
+#[test]
+fn what_ended_a_term_of_ours_is_told_once() {
+    type End = fn(&mut World, &mut Machine);
+    let ends: [(End, Refusal); 4] = [
+        (
+            |world, a| {
+                world.lease = None;
+                a.missing(world.at);
+            },
+            Refusal::Missing,
+        ),
+        (
+            |world, a| {
+                world.edit(|lease| lease.spec.as_mut().unwrap().holder_identity = Some("b".into()));
+                a.observe(world.at, world.lease.clone().unwrap()).unwrap();
+            },
+            Refusal::HeldBy {
+                holder: "b".into(),
+                expires_at: None,
+                token: None,
+            },
+        ),
+        (
+            |world, a| {
+                world.lease = None;
+                world.create(write::free("orders", "ns", &stream()));
+                a.observe(world.at, world.lease.clone().unwrap()).unwrap();
+            },
+            Refusal::Missing,
+        ),
+        (
+            |world, a| assert!(matches!(world.release(a, "a"), Released::Released)),
+            Refusal::Expired,
+        ),
+    ];
+    for (end, why) in ends {
+        let (mut world, mut a) = (World::new(), World::new().machine());
+        let grant = world.granted(&mut a, "a", 15);
+        assert_eq!(a.take_ended(), []);
+        end(&mut world, &mut a);
+        assert_eq!(a.take_ended(), [(grant.term, why)]);
+        assert_eq!(a.take_ended(), []);
+    }
+}
+
+#[test]
+fn a_follower_is_told_from_when_the_lease_may_be_found_expired_also_when_it_was_deleted() {
+    let (mut world, mut a) = (World::new(), World::new().machine());
+    let mut b = world.machine();
+    assert_eq!(b.standing(world.now()), None, "nothing is known yet");
+    let grant = world.granted(&mut a, "a", 15);
+    world.acquire(&mut b, "b", 15);
+    let told = |b: &Machine, world: &World| match b.standing(world.now()) {
+        Some(crate::lock::Change::Held {
+            holder,
+            token,
+            free_from,
+            ..
+        }) => (holder, token, free_from.unwrap().since(world.at)),
+        other => panic!("{other:?}"),
+    };
+    let whole = Duration::from_secs(15);
+    assert_eq!(told(&b, &world), ("a".into(), grant.token, whole));
+    world.advance(4_000);
+    assert_eq!(told(&b, &world).2, Duration::from_secs(11));
+    world.extend(&mut a, "a", 15);
+    b.observe(world.at, world.lease.clone().unwrap()).unwrap();
+    assert_eq!(told(&b, &world).2, whole, "renewed");
+    world.advance(4_000);
+    world.lease = None;
+    b.missing(world.at);
+    assert_eq!(
+        told(&b, &world),
+        ("a".into(), None, whole),
+        "its holder may not know"
+    );
+    world.advance(15_000);
+    assert_eq!(b.standing(world.now()), Some(crate::lock::Change::Free));
+}
