@@ -149,6 +149,32 @@ async fn a_proven_loss_ends_the_guard_and_the_work_at_once() {
     let clock = ManualClock::new();
     let memory = InMemoryLockService::with_clock(Arc::new(clock.clone()));
     let arena = Arc::new(Arena::default());
+    // A service that tells nothing by itself: the next renewal finds it.
+    let a = on_manual_clock(Faulty::new(memory.peer()), "a");
+    run(&a, arena.stubborn_spec());
+    advance(&clock, seconds(1), &[&a]).await;
+    eventually("it acts", || arena.acts() > 0).await;
+    // Somebody deletes the record, and another process takes the lock.
+    assert!(memory.delete(&orders()));
+    let other = crate::InstanceId::new("other").unwrap();
+    assert!(
+        memory
+            .try_acquire(&orders(), &other, crate::Ttl::from_secs(15).unwrap())
+            .await
+    );
+    advance(&clock, seconds(6), &[&a]).await;
+    eventually("the work is dropped", || arena.dropped() == 1).await;
+    let reason = status(&a).last_loss.unwrap().reason;
+    assert!(matches!(reason, LossReason::TakenOver { by, .. } if by == "other"));
+    assert_eq!(status(&a).state, StreamState::Contending);
+    assert_eq!(memory.current_leader(&orders()).await.as_deref(), Some("other"));
+}
+
+#[tokio::test]
+async fn a_loss_that_is_told_ends_the_work_before_the_holder_asks() {
+    let clock = ManualClock::new();
+    let memory = InMemoryLockService::with_clock(Arc::new(clock.clone()));
+    let arena = Arc::new(Arena::default());
     let a = on_manual_clock(memory.peer(), "a");
     run(&a, arena.stubborn_spec());
     advance(&clock, seconds(1), &[&a]).await;

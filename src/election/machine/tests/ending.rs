@@ -152,10 +152,6 @@ fn a_shutdown_leaves_time_for_the_release_within_its_limit() {
     let mut m = leading();
     let out = m.step(at(2.0), Input::Wish(Wish::ShutDown(at(22.0))));
     assert_eq!(out, [Output::AskStop(LossReason::Stopped)]);
-    // The drain limit, a TTL, is shorter than the shutdown's here.
-    let mut patient = m.clone();
-    patient.step(at(5.1), Input::Tick);
-    patient.step(at(5.2), Input::Extended(CallId(2), granted(5.1)));
     let mut hasty = leading();
     hasty.step(at(2.0), Input::Wish(Wish::ShutDown(at(8.0))));
     // Half of six seconds is less than two attempts: dropped at 5 s, given up until 8 s.
