@@ -142,12 +142,10 @@ impl ChangeSender {
             Change::Source(_) => pending.source = Some(change),
             Change::Free | Change::Held { .. } => pending.standing = Some(change),
             Change::Over { term, .. } | Change::Shortened { term, .. } => {
-                let of_term = |told: &Change| match told {
-                    Change::Over { term: other, .. } => other == term,
-                    _ => false,
-                };
-                if !pending.terms.iter().any(of_term) {
-                    let shortened = |told: &Change| matches!(told, Change::Shortened { term: other, .. } if other == term);
+                let over = |told: &Change| matches!(told, Change::Over { term: of, .. } if of == term);
+                if !pending.terms.iter().any(over) {
+                    let shortened =
+                        |told: &Change| matches!(told, Change::Shortened { term: of, .. } if of == term);
                     pending.terms.retain(|told| !shortened(told));
                     pending.terms.push(change);
                 }

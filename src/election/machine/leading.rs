@@ -29,8 +29,8 @@ pub(super) struct Leading {
     lost_at: Option<Moment>,
     /// When the work is told that it is lost, unless a renewal is proven before.
     tell_at: Moment,
-    /// When it was told that the term had been shortened, the deadline from then on, and when the work is told.
-    shortened: Option<(Moment, Moment, Moment)>,
+    /// When it was told that the term had been shortened, and the deadline from then on.
+    shortened: Option<(Moment, Moment)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -190,6 +190,14 @@ impl Machine {
 
     fn proven(&mut self, now: Moment, call: Call, valid_until: Moment, out: &mut Vec<Output>) {
         let period = self.renew_pause();
+        let State::Leading(leading) = &self.state else {
+            return;
+        };
+        // What was sent before somebody shortened the term proves nothing beyond that.
+        let valid_until = match leading.shortened {
+            Some((told, until)) if call.sent <= told => valid_until.min(until),
+            _ => valid_until,
+        };
         let tell_at = self.tell_at(valid_until);
         let State::Leading(leading) = &mut self.state else {
             return;
@@ -198,11 +206,6 @@ impl Machine {
             return;
         }
         leading.proven = call.id;
-        // What was sent before somebody shortened the term proves nothing beyond that.
-        let (valid_until, tell_at) = match leading.shortened {
-            Some((told, until, tell)) if call.sent <= told => (valid_until.min(until), tell_at.min(tell)),
-            _ => (valid_until, tell_at),
-        };
         leading.valid_until = valid_until;
         leading.tell_at = tell_at;
         leading.renew_at = call.sent + period;
@@ -237,10 +240,10 @@ impl Machine {
         if leading.term != of {
             return;
         }
-        leading.shortened = Some((now, until, tell_at));
+        leading.shortened = Some((now, until));
         if until < leading.valid_until {
             leading.valid_until = until;
-            leading.tell_at = leading.tell_at.min(tell_at);
+            leading.tell_at = tell_at;
             // Renewed at once: the next write stores the whole TTL again.
             leading.renew_at = leading.renew_at.min(now);
             out.push(Output::Deadline(until));
