@@ -16,7 +16,7 @@ use leasewarden::{
 };
 use leasewarden_faultproxy::{FaultProxy, Seen};
 
-use crate::support::{World, eventually, instance, secs, stream};
+use crate::support::{World, eventually, instance, secs, stream, user_of};
 
 /// An instance of a program: its work does nothing but wait to be stopped.
 struct Instance {
@@ -66,6 +66,10 @@ impl Instance {
         })
         .await;
     }
+
+    async fn knows_the_holder(&self) {
+        eventually("it knows the holder", || async { self.status().holder?.holder }).await;
+    }
 }
 
 /// Who led, with which token, in order.
@@ -78,11 +82,8 @@ async fn standby(world: &World, id: &str, ttl: u64, leaders: &Leaders) -> (Fault
     let locks = world.locks_with(proxy.kube_config(&base));
     let standby = Instance::new(locks, instance(id), ttl, leaders);
     standby.follows(NewsSource::SharedWatch).await;
-    eventually((id, "knows the holder"), || async {
-        let holder = standby.status().holder?;
-        (holder.holder.is_some() && standby.status().state == StreamState::Contending).then_some(())
-    })
-    .await;
+    standby.knows_the_holder().await;
+    standby.is(StreamState::Contending).await;
     (proxy, standby)
 }
 
@@ -141,20 +142,15 @@ async fn with_a_role_for_named_leases_they_are_watched_by_name_and_without_watch
     let leaders = Leaders::default();
     let leader = Instance::new(world.locks(), instance("leader"), 4, &leaders);
     leader.is(StreamState::Working).await;
-    for (user, verbs, source) in [
-        ("by-name", "get, update, list, watch", NewsSource::OwnWatch),
-        ("polls", "get, update", NewsSource::Polling),
+    for (id, verbs, source) in [
+        (
+            "by-name",
+            &["get", "update", "list", "watch"][..],
+            NewsSource::OwnWatch,
+        ),
+        ("polls", &["get", "update"][..], NewsSource::Polling),
     ] {
-        let yaml = format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: {user}, namespace: {ns}}}\nrules:\n\
-             - apiGroups: [coordination.k8s.io]\n  resources: [leases]\n  resourceNames: [orders]\n  verbs: [{verbs}]\n---\n\
-             apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {{name: {user}, namespace: {ns}}}\n\
-             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {user}}}\n\
-             subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user}}}]\n",
-            ns = world.ns(),
-        );
-        world.plane.apply_yaml(&yaml).await.unwrap();
-        let config = world.plane.config_for_user(user, &[]).unwrap();
+        let config = user_of(&world, id, verbs, &["orders"]).await;
         let client = kube::Client::try_from(config.clone()).unwrap();
         eventually("the role is in force", || async {
             let uri = format!(
@@ -165,16 +161,13 @@ async fn with_a_role_for_named_leases_they_are_watched_by_name_and_without_watch
             client.request::<serde_json::Value>(get).await.ok()
         })
         .await;
-        let standby = Instance::new(world.locks_with(config), instance(user), 4, &leaders);
+        let standby = Instance::new(world.locks_with(config), instance(id), 4, &leaders);
         standby.follows(source).await;
-        eventually("it knows the holder", || async {
-            standby.status().holder?.holder
-        })
-        .await;
+        standby.knows_the_holder().await;
         // In either way it takes over.
         let before = leaders.lock().unwrap().len();
         leader.coordinator.stop(&leader.stream).unwrap().finished().await;
-        eventually((user, "leads"), || async {
+        eventually((id, "leads"), || async {
             (leaders.lock().unwrap().len() > before).then_some(())
         })
         .await;

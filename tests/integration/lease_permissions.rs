@@ -2,22 +2,7 @@
 
 use leasewarden::{AcquireRequest, LockError, LockService, LockServiceExt, lock::ReleaseRequest};
 
-use crate::support::{World, eventually, granted, instance, secs, stream};
-
-/// A user with just these verbs on leases of the namespace.
-async fn user(world: &World, name: &str, verbs: &[&str]) -> kube::Config {
-    let yaml = format!(
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: {name}, namespace: {ns}}}\nrules:\n\
-         - apiGroups: [coordination.k8s.io]\n  resources: [leases]\n  verbs: [{verbs}]\n---\n\
-         apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {{name: {name}, namespace: {ns}}}\n\
-         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {name}}}\n\
-         subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {name}}}]\n",
-        ns = world.ns(),
-        verbs = verbs.join(", "),
-    );
-    world.plane.apply_yaml(&yaml).await.unwrap();
-    world.plane.config_for_user(name, &[]).unwrap()
-}
+use crate::support::{World, eventually, granted, instance, secs, stream, user};
 
 #[tokio::test]
 async fn each_missing_verb_is_named_with_the_resource() {

@@ -91,6 +91,27 @@ impl World {
     }
 }
 
+/// A user with just these verbs on leases of the namespace.
+pub async fn user(world: &World, name: &str, verbs: &[&str]) -> kube::Config {
+    user_of(world, name, verbs, &[]).await
+}
+
+/// The same on the leases of these names; on all for none.
+pub async fn user_of(world: &World, name: &str, verbs: &[&str], leases: &[&str]) -> kube::Config {
+    let yaml = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: {name}, namespace: {ns}}}\nrules:\n\
+         - apiGroups: [coordination.k8s.io]\n  resources: [leases]\n  resourceNames: [{leases}]\n  verbs: [{verbs}]\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {{name: {name}, namespace: {ns}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {name}}}\n\
+         subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {name}}}]\n",
+        ns = world.ns(),
+        verbs = verbs.join(", "),
+        leases = leases.join(", "),
+    );
+    world.plane.apply_yaml(&yaml).await.unwrap();
+    world.plane.config_for_user(name, &[]).unwrap()
+}
+
 pub fn stream(name: &str) -> StreamName {
     StreamName::new(name).unwrap()
 }
