@@ -19,6 +19,7 @@ pub mod lease;
 pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;
+mod rules;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 

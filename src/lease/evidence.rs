@@ -16,7 +16,7 @@ pub(crate) struct Sighting {
     term: Option<String>,
     renew_text: Option<String>,
     /// When this process first saw it: when the news *arrived*, so a late delivery only delays a takeover.
-    since: Moment,
+    pub(super) since: Moment,
     /// The longest TTL seen with this record. A holder that recorded 30 s has 30 s, whatever a later edit says.
     ttl: Option<Duration>,
 }

@@ -7,7 +7,10 @@
 use std::time::{Duration, SystemTime};
 
 use super::{record::Record, wire::TermMark};
-use crate::lock::{Claim, FencingToken, Grant, InstanceId, Moment, StreamName, Term, Ttl};
+use crate::{
+    lock::{Claim, FencingToken, Grant, InstanceId, Moment, StreamName, Term, Ttl},
+    rules::{Rule, Rules},
+};
 
 /// One write that was sent and not yet answered.
 #[derive(Debug, Clone)]
@@ -28,8 +31,17 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// When the holder's leave by this write ends.
-    fn binds_until(&self) -> Moment {
-        self.sent + self.ttl.holder_share()
+    fn binds_until(&self, rules: Rules) -> Moment {
+        self.sent + share(self.ttl, rules)
+    }
+}
+
+/// The part of `ttl` in which the holder may act, however both clocks drift.
+fn share(ttl: Ttl, rules: Rules) -> Duration {
+    if rules.keeps(Rule::DriftAllowance) {
+        ttl.holder_share()
+    } else {
+        ttl.as_duration()
     }
 }
 
@@ -54,6 +66,7 @@ pub(crate) struct OwnTerm {
     attempts: Vec<Attempt>,
     proven: Option<Proven>,
     over: bool,
+    pub(crate) rules: Rules,
 }
 
 /// What a record says about a term of ours.
@@ -76,7 +89,12 @@ impl OwnTerm {
             attempts: Vec::new(),
             proven: None,
             over: false,
+            rules: Rules::default(),
         }
+    }
+
+    pub(crate) fn under(self, rules: Rules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The term annotation of a write of this term.
@@ -102,7 +120,11 @@ impl OwnTerm {
         self.attempts.push(attempt);
         if self.attempts.len() > ATTEMPTS {
             // The one that binds soonest stays: it may have been applied, and contenders go by it.
-            let ends = self.attempts.iter().map(Attempt::binds_until).enumerate();
+            let ends = self
+                .attempts
+                .iter()
+                .map(|a| a.binds_until(self.rules))
+                .enumerate();
             let soonest = ends.min_by_key(|&(_, end)| end).map(|(at, _)| at);
             self.attempts.remove(usize::from(soonest == Some(0)));
         }
@@ -135,7 +157,12 @@ impl OwnTerm {
     pub(crate) fn valid_until(&self) -> Option<Moment> {
         let proven = self.proven.as_ref().filter(|_| !self.over)?;
         // A shorter TTL binds from the send, answered or not. A longer one gives a later moment, which min() ignores.
-        let sent = self.attempts.iter().map(Attempt::binds_until);
+        let binding = |_: &&Attempt| self.rules.keeps(Rule::ShorterBindsAtOnce);
+        let sent = self
+            .attempts
+            .iter()
+            .filter(binding)
+            .map(|a| a.binds_until(self.rules));
         Some(sent.fold(proven.attempt.sent + proven.share, Moment::min))
     }
 
@@ -144,7 +171,7 @@ impl OwnTerm {
         match self.valid_until() {
             Some(until) if now < until => true,
             Some(_) => {
-                self.over = true;
+                self.over = self.rules.keeps(Rule::NoRevival);
                 false
             }
             None => false,
@@ -181,18 +208,27 @@ impl OwnTerm {
     /// The write with this renewTime was applied. False when that proves nothing: an unknown renewTime, or a proof that
     /// came after the term was over.
     pub(crate) fn prove(&mut self, renew_text: &str, now: Moment) -> bool {
-        if self.over || (self.proven.is_some() && !self.is_valid(now)) {
+        let lapsed = self.proven.is_some() && !self.is_valid(now) && self.rules.keeps(Rule::NoRevival);
+        if self.over || lapsed {
             return false;
         }
-        let Some(at) = self.attempts.iter().position(|a| a.renew_text == renew_text) else {
+        let proves = |a: &Attempt| a.renew_text == renew_text || !self.rules.keeps(Rule::ProvenByRenewTime);
+        let Some(at) = self.attempts.iter().rposition(proves) else {
             return false;
         };
+        let last_sent = self.attempts.last().map_or(now, |last| last.sent);
         // Whatever else was sent was conditioned on a resourceVersion that this write has moved: it cannot be applied.
-        let attempt = self.attempts.swap_remove(at);
+        let mut attempt = self.attempts.swap_remove(at);
         self.attempts.clear();
-        let share = attempt.ttl.holder_share();
+        if !self.rules.keeps(Rule::DeadlineFromSend) {
+            attempt.sent = now;
+        }
+        if !self.rules.keeps(Rule::SendOfProvenAttempt) {
+            attempt.sent = last_sent;
+        }
+        let share = share(attempt.ttl, self.rules);
         // An acquisition whose proof took its whole share grants nothing: another write under the same term may.
-        if now >= attempt.binds_until() {
+        if now >= attempt.binds_until(self.rules) {
             self.over = self.proven.is_some();
             return false;
         }
@@ -202,7 +238,7 @@ impl OwnTerm {
 
     /// What `record`, which is news, says about this term. Of a term that was never proven nothing can be lost.
     pub(crate) fn ownership(&self, record: &Record) -> Ownership {
-        if record.uid != self.uid {
+        if record.uid != self.uid && self.rules.keeps(Rule::CreatedFree) {
             return Ownership::Lost;
         }
         let other_term = record
@@ -233,7 +269,9 @@ impl OwnTerm {
 
     /// Somebody stored a shorter duration: contenders wait only that, so it binds us too.
     pub(crate) fn bound_by_stored(&mut self, stored: Option<Duration>) {
-        if let (Some(proven), Some(stored)) = (&mut self.proven, stored) {
+        if let (Some(proven), Some(stored)) = (&mut self.proven, stored)
+            && self.rules.keeps(Rule::DriftAllowance)
+        {
             proven.share = proven.share.min(stored / 21 * 19);
         }
     }

@@ -12,7 +12,10 @@ use super::{
         Lease, Metadata, STREAM_ANNOTATION, Spec, TERM_ANNOTATION, TOKEN_ANNOTATION, TTL_ANNOTATION, TermMark,
     },
 };
-use crate::lock::{FencingToken, StreamName, Ttl};
+use crate::{
+    lock::{FencingToken, StreamName, Ttl},
+    rules::Rule,
+};
 
 /// Kubernetes stores `leaseTransitions` in 32 bits.
 const TRANSITIONS_MAX: i64 = i32::MAX as i64;
@@ -149,6 +152,12 @@ pub(crate) fn release(base: &Lease, record: &Record, stream: &StreamName, mark: 
 
 fn held(base: &Lease, own: &OwnTerm, attempt: &Attempt) -> Lease {
     let mut lease = base.clone();
+    if !own.rules.keeps(Rule::Uid) {
+        lease.metadata.uid = None;
+    }
+    if !own.rules.keeps(Rule::ResourceVersion) {
+        lease.metadata.resource_version = None;
+    }
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(own.instance.to_string());
     spec.lease_duration_seconds = Some(i64::from(attempt.ttl.lease_duration_seconds()));

@@ -234,6 +234,12 @@ impl Term {
         Self(uuid::Uuid::new_v4().simple().to_string().into())
     }
 
+    /// A term that a model can tell again.
+    #[cfg(test)]
+    pub(crate) fn named(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -5,7 +5,7 @@ use super::{
     CallId, Freed, Output, TermNo,
     step::{Call, DOUBLINGS, Held, Machine, State, doubled},
 };
-use crate::lock::Moment;
+use crate::{lock::Moment, rules::Rule};
 
 /// The guard is over; what it guarded is not gone yet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ impl Machine {
     /// Work or guards have gone: if all are, the lock can be given up.
     pub(super) fn gone(&mut self, now: Moment, out: &mut Vec<Output>) {
         match &self.state {
-            State::Ending(ending) if ending.work.is_gone() => {
+            State::Ending(ending) if ending.work.is_gone() || !self.rules.keeps(Rule::ReleaseAfterWork) => {
                 if ending.release {
                     let term = ending.term;
                     self.release(now, term);

@@ -16,6 +16,8 @@
 mod contending;
 mod ending;
 mod leading;
+#[cfg(test)]
+mod model;
 mod step;
 #[cfg(test)]
 mod tests;

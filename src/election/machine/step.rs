@@ -12,7 +12,10 @@ use super::{
     ending::{Ending, Releasing},
     leading::Leading,
 };
-use crate::lock::{FencingToken, Moment, NewsSource};
+use crate::{
+    lock::{FencingToken, Moment, NewsSource},
+    rules::Rules,
+};
 
 /// Contenders that learn of a release together try this far apart at most.
 pub(super) const STAGGER: Duration = Duration::from_millis(20);
@@ -48,6 +51,7 @@ pub struct Machine {
     pub(super) last_error: Option<String>,
     pub(super) holder: Option<(Option<Held>, Moment)>,
     pub(super) last_loss: Option<LossReason>,
+    pub(super) rules: Rules,
 }
 
 /// By whom.
@@ -106,6 +110,7 @@ impl Machine {
             last_error: None,
             holder: None,
             last_loss: None,
+            rules: Rules::default(),
         }
     }
 

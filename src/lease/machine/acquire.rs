@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     AcquireRequest, Attempt, Claim, Holding, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    OwnTerm, Refusal, Step, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
+    OwnTerm, Refusal, Rule, Step, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
 };
 use crate::lease::time;
 use crate::lock::Term;
@@ -15,7 +15,7 @@ const LIMIT_MIN: Duration = Duration::from_secs(2);
 
 type Answer = Result<Outcome, LockError>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Acquire {
     request: AcquireRequest,
     /// The term of a new acquisition: the same over all attempts of it.
@@ -96,6 +96,10 @@ impl Acquire {
             return Step::Done(Err(error));
         }
         if machine.holds(now.at, &instance, &claim) {
+            #[cfg(test)]
+            if let Some(grant) = machine.already_mine(now, self.request.ttl) {
+                return Step::Done(Ok(Outcome::Granted(grant)));
+            }
             return match machine.grant_since(self.wrote) {
                 Some(grant) => Step::Done(Ok(Outcome::Granted(grant))),
                 None => self.renew(machine, now),
@@ -130,12 +134,17 @@ impl Acquire {
         let mine = counted == Some(self.request.instance.as_str())
             && match self.only_mine.as_ref().unwrap_or(&self.request.claim) {
                 Claim::Instance => true,
+                Claim::Term(_) if !machine.rules.keeps(Rule::TermNotId) => true,
                 // Or what an earlier attempt of this operation wrote, proven too late to grant.
                 Claim::Term(term) => record.mark.as_ref().is_some_and(|mark| {
                     [term.as_str(), self.term.as_str()].contains(&mark.id.as_str()) && !mark.released
                 }),
             };
-        let free = record.holding() == Holding::Free;
+        let free = match record.holding() {
+            Holding::Free => true,
+            Holding::Wiped(_) => !machine.rules.keeps(Rule::WipedIsHeld),
+            Holding::Held(_) => false,
+        };
         if !mine && self.only_mine.is_some() {
             return Step::Done(Ok(Outcome::Refused(machine.refusal(now, date))));
         }
@@ -165,6 +174,10 @@ impl Acquire {
         if let Some(refusal) = machine.haunted(now, &self.request.instance, &self.request.claim) {
             return Step::Done(Ok(Outcome::Refused(refusal)));
         }
+        #[cfg(test)]
+        if !machine.rules.keeps(Rule::CreatedFree) {
+            return self.create_held(machine, now);
+        }
         self.writing = false;
         Step::Create(write::free(&machine.name, &machine.namespace, &machine.stream))
     }
@@ -178,7 +191,7 @@ impl Acquire {
         Step::Put(lease)
     }
 
-    fn write(&mut self, machine: &mut Machine, now: Now, holder: write::Holder) -> Step<Answer> {
+    pub(super) fn write(&mut self, machine: &mut Machine, now: Now, holder: write::Holder) -> Step<Answer> {
         let Some(seen) = &machine.seen else {
             return self.create(machine, now);
         };
@@ -196,6 +209,7 @@ impl Acquire {
                 self.request.instance.clone(),
                 seen.record.uid.clone(),
             )
+            .under(machine.rules)
         });
         let renew_text = next_renew_text(now, seen, Some(&own), self.request.ttl);
         let attempt = Attempt {

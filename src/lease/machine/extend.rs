@@ -14,7 +14,7 @@ const LIMIT_MIN: Duration = Duration::from_secs(1);
 
 type Answer = Result<Outcome, LockError>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Extend {
     request: ExtendRequest,
     /// The first write of this operation.

@@ -3,7 +3,7 @@
 //! A deletion is an override by hand, but the holder may not know of it and act until its term ends. A contender that had
 //! seen the live term waits for that, as for any expiry; one that only meets a 404 cannot know.
 
-use super::{Claim, DEFAULT_TTL, InstanceId, Machine, Moment, Now, Refusal, Seen};
+use super::{Claim, DEFAULT_TTL, InstanceId, Machine, Moment, Now, Refusal, Rule, Seen};
 
 /// Deleted Leases remembered at once. Beyond that they are counted together, which only delays a takeover.
 const GHOSTS: usize = 16;
@@ -25,7 +25,9 @@ impl Ghost {
 impl Machine {
     /// A held Lease was deleted. Its holder may have renewed until this moment, unseen, so its term may last a TTL from now.
     pub(super) fn haunt(&mut self, now: Moment, gone: Option<Seen>) {
-        let Some(gone) = gone else { return };
+        let Some(gone) = gone.filter(|_| self.rules.keeps(Rule::DeletionWaits)) else {
+            return;
+        };
         let Some(holder) = gone.record.counted_holder() else {
             return;
         };

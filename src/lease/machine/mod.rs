@@ -14,6 +14,8 @@ mod standing;
 #[cfg(test)]
 mod attack;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::time::{Duration, SystemTime};
@@ -27,9 +29,12 @@ use super::{
     wire::Lease,
     write,
 };
-use crate::lock::{
-    AcquireRequest, Claim, ExtendRequest, Grant, InstanceId, LockError, LockRecord, LockState, Moment,
-    Outcome, Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
+use crate::{
+    lock::{
+        AcquireRequest, Claim, ExtendRequest, Grant, InstanceId, LockError, LockRecord, LockState, Moment,
+        Outcome, Refusal, ReleaseRequest, Released, StreamName, Term, Ttl, Unknown,
+    },
+    rules::{Rule, Rules},
 };
 
 /// What the caller knows of the time when something happens.
@@ -112,6 +117,7 @@ pub(crate) struct Machine {
     ended: Vec<(Term, Refusal)>,
     /// The number of the last write that grants.
     serial: u64,
+    rules: Rules,
 }
 
 impl Machine {
@@ -132,6 +138,7 @@ impl Machine {
             own: None,
             ended: Vec::new(),
             serial: 0,
+            rules: Rules::default(),
         }
     }
 
@@ -185,10 +192,10 @@ impl Machine {
             location: self.location(),
             problem: problem.to_string(),
         })?;
-        if record.resource_version < self.version {
+        if record.resource_version < self.version && self.rules.keeps(Rule::OldNewsDropped) {
             return Ok(false);
         }
-        self.version = record.resource_version;
+        self.version = self.version.max(record.resource_version);
         let sighting = match self.seen.take() {
             Some(seen) if seen.record.uid == record.uid => {
                 let mut sighting = seen.sighting;
@@ -252,14 +259,31 @@ impl Machine {
     fn proves_expiry(&self, now: Now, date: Option<SystemTime>, own_ttl: Ttl) -> bool {
         let Some(seen) = &self.seen else { return false };
         let own_ttl = own_ttl.as_duration();
-        if now.at >= seen.sighting.expires(own_ttl) {
+        let expires = if self.rules.keeps(Rule::RecordedTtl) {
+            seen.sighting.expires(own_ttl)
+        } else {
+            seen.sighting.since + own_ttl
+        };
+        if now.at >= expires || self.node_clock_grants(now, seen) {
             return true;
         }
         let (Some(date), Some(allowance)) = (date, self.allowance) else {
             return false;
         };
+        let allowance = if self.rules.keeps(Rule::ServerTimeAllowance) {
+            allowance
+        } else {
+            Duration::ZERO
+        };
         let time = ServerTime { date, wall: now.wall };
         time.proves_expiry(&seen.record, seen.sighting.ttl_or(own_ttl), allowance)
+    }
+
+    /// Never: what a node's clock says of another's renewTime is worth nothing.
+    fn node_clock_grants(&self, now: Now, seen: &Seen) -> bool {
+        let ended = |ttl| Some(seen.record.renew_time?.checked_add(ttl)? <= now.wall);
+        !self.rules.keeps(Rule::NodeClocksGrantNothing)
+            && seen.record.shown_ttl().and_then(ended).unwrap_or(false)
     }
 
     /// Whether the record shows our own term, and our term is still good.

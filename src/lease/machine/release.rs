@@ -14,7 +14,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 type Answer = Result<Released, LockError>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Release {
     request: ReleaseRequest,
     tries: u32,

@@ -2,7 +2,7 @@
 //!
 //! A summary of the machine's knowledge for those who wait for a change. It grants nothing; who acts on it asks first.
 
-use super::{DEFAULT_TTL, Holding, Machine, Moment, Now, OwnTerm, Record, Refusal, Term, read};
+use super::{DEFAULT_TTL, Holding, Machine, Moment, Now, OwnTerm, Record, Refusal, Rule, Term, read};
 use crate::lock::Change;
 
 impl Machine {
@@ -46,7 +46,9 @@ impl Machine {
 
     /// A release of our own term is about to be sent.
     pub(super) fn end_own(&mut self) {
-        if let Some(own) = &mut self.own {
+        if let Some(own) = &mut self.own
+            && self.rules.keeps(Rule::OverOnceReleased)
+        {
             if own.proven().is_some() && !own.is_over() {
                 self.ended.push((own.term.clone(), Refusal::Expired));
             }
