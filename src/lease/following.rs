@@ -100,6 +100,7 @@ impl Worker {
                     tracing::debug!(%error, "a watched lease is unusable");
                 }
                 slot.tell(now);
+                slot.moved();
                 if labelled && *watched == Selector::Labels {
                     slot.watch.take();
                     slot.comes_from(NewsSource::SharedWatch);

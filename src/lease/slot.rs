@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     future::Future,
     rc::Rc,
+    time::Duration,
 };
 
 use tokio::sync::{Mutex, MutexGuard, Notify};
@@ -17,6 +18,7 @@ use super::{
     machine::{Machine, Now},
     name::prefixed_lease_name,
     watch::Watch,
+    wire::Lease,
     worker::Settings,
 };
 use crate::lock::{Change, ChangeSender, LockError, Moment, NewsSource, Outcome, StreamName, Term};
@@ -34,6 +36,8 @@ pub(crate) struct Slot {
     urgent: Cell<usize>,
     /// Tells a running acquisition that one more does.
     hurry: Notify,
+    /// Tells who is about to write that there are news of the Lease.
+    moved: Notify,
     pub(crate) delivered: Delivered,
     /// Where the Lease has lost our labels, or no others may be watched: a watch of its own, which ends with the slot.
     pub(crate) watch: RefCell<Option<Watch>>,
@@ -75,6 +79,25 @@ impl Slot {
             done = work => Some(done),
             () = hurry => None,
         }
+    }
+
+    /// News of the Lease were taken in.
+    pub(crate) fn moved(&self) {
+        self.moved.notify_waiters();
+    }
+
+    /// Waits for `pause`, or until news show that `write` would meet a conflict; answers whether they do.
+    pub(crate) async fn overtaken_within(&self, pause: Duration, write: &Lease) -> bool {
+        let overtaken = async {
+            loop {
+                let moved = self.moved.notified();
+                if !self.machine.borrow().would_apply(write) {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        tokio::time::timeout(pause, overtaken).await.is_ok()
     }
 
     /// Tells `follower` how things stand, and what changes from now on.
@@ -178,6 +201,7 @@ impl Slots {
                 used: RefCell::new(now),
                 urgent: Cell::new(0),
                 hurry: Notify::new(),
+                moved: Notify::new(),
                 delivered: Delivered::default(),
                 watch: RefCell::default(),
                 followers: RefCell::default(),

@@ -7,7 +7,7 @@
 use std::{
     rc::Rc,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::lock::{
     AcquireRequest, ChangeSender, Clock, ExtendRequest, LockError, LockRecord, Outcome, ReleaseRequest,
-    Released, StreamName, Term, Unknown,
+    Released, StreamName, Term, Ttl, Unknown,
 };
 
 /// Reads of acquisitions under way at once, and as many others. Extensions and releases are never held back by them.
@@ -33,6 +33,9 @@ const AT_ONCE: usize = 32;
 
 /// How long what is under way may take to finish once nobody can ask any more.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// The longest pause before a write that others may want to send too.
+const STAGGER_MOST: Duration = Duration::from_millis(500);
 
 /// Why an acquisition had no reply to its read.
 const GAVE_WAY: &str = "a renewal or release of the same stream in this process came first, again and again";
@@ -200,6 +203,7 @@ impl Worker {
     ) -> (Result<Outcome, LockError>, Option<Term>, MutexGuard<'a, ()>) {
         let mut before = slot.machine.borrow_mut().valid_term(self.now().at);
         let mut input = Input::Continue;
+        let mut round_trip = None;
         loop {
             let step = self.step(slot, operation, input);
             let timeout = operation.attempt_timeout();
@@ -208,12 +212,27 @@ impl Worker {
                 Step::Get => {
                     let read = async {
                         let _permit = self.acquiring.acquire().await;
-                        self.request(slot, step, timeout).await
+                        let sent = Instant::now();
+                        let input = self.request(slot, step, timeout).await;
+                        round_trip = Some(sent.elapsed());
+                        input
                     };
                     slot.unless_urgent(read).await
                 }
                 Step::Wait(_) => slot.unless_urgent(self.request(slot, step, timeout)).await,
-                _ => Some(self.request(slot, step, timeout).await),
+                Step::Create(lease) | Step::Put(lease) => {
+                    let pause = round_trip.take().map(|taken| stagger(taken, operation.ttl()));
+                    if let Some(pause) = pause
+                        && slot.machine.borrow().changes_holder(lease)
+                        && slot.overtaken_within(pause, lease).await
+                    {
+                        // It was not sent, and would have met a conflict.
+                        Some(Ok(Input::Conflict))
+                    } else {
+                        Some(self.request(slot, step, timeout).await)
+                    }
+                }
+                Step::Done(_) => Some(self.request(slot, step, timeout).await),
             };
             input = match next {
                 Some(Ok(input)) => input,
@@ -272,8 +291,24 @@ impl Worker {
     }
 }
 
+/// How long who read that a lock may be taken waits with the write, so that of many who read the same at once only a few
+/// write: whoever hears meanwhile that another was first sends nothing.
+///
+/// A lot between nothing and ten round trips, as it takes about two until the others hear of a write: of however many,
+/// about a fifth write before they know better. The round trip is that of the read just made, so a crowd, or a slow
+/// server, spreads the lots by itself. No longer than a twentieth of the TTL, as a term counts from before the pause.
+fn stagger(round_trip: Duration, ttl: Ttl) -> Duration {
+    let most = STAGGER_MOST.min(ttl.as_duration() / 20);
+    (round_trip * 10).min(most).mul_f64(lot())
+}
+
 /// Half to the whole of `pause`, so that many who failed together do not return together.
 fn jittered(pause: Duration) -> Duration {
-    let [byte, ..] = *uuid::Uuid::new_v4().as_bytes();
-    pause / 2 + (pause / 2).mul_f64(f64::from(byte) / 255.0)
+    pause / 2 + (pause / 2).mul_f64(lot())
+}
+
+/// At random between 0 and 1.
+fn lot() -> f64 {
+    let [a, b, ..] = *uuid::Uuid::new_v4().as_bytes();
+    f64::from(u16::from_be_bytes([a, b])) / f64::from(u16::MAX)
 }

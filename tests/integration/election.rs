@@ -124,6 +124,58 @@ async fn standbys_send_nothing_while_the_leader_renews_and_one_of_them_follows_a
 }
 
 #[tokio::test]
+async fn a_release_before_forty_standbys_causes_a_handful_of_writes() {
+    let world = World::new("forty").await;
+    let leaders = Leaders::default();
+    let leader = Instance::new(world.locks(), instance("leader"), 15, &leaders);
+    leader.is(StreamState::Working).await;
+    // One proxy counts for all; each standby has connections of its own.
+    let base = world.plane.kube_config();
+    let proxy = FaultProxy::start(&base).unwrap();
+    let mut standbys = Vec::new();
+    for n in 0..40 {
+        let locks = world.locks_with(proxy.kube_config(&base));
+        standbys.push(Instance::new(
+            locks,
+            instance(&format!("standby-{n}")),
+            15,
+            &leaders,
+        ));
+    }
+    for standby in &standbys {
+        standby.follows(NewsSource::SharedWatch).await;
+        standby.knows_the_holder().await;
+        standby.is(StreamState::Contending).await;
+    }
+    let led_by = |n: usize| {
+        let leaders = &leaders;
+        eventually(("hand-over", n), move || async move {
+            (leaders.lock().unwrap().len() == n + 1).then_some(())
+        })
+    };
+    let mut writes = Vec::new();
+    let mut led = &leader;
+    for n in 1..=5 {
+        proxy.forget_seen();
+        led.coordinator.stop(&led.stream).unwrap().finished().await;
+        led_by(n).await;
+        let working = |standby: &&Instance| standby.status().state == StreamState::Working;
+        led = standbys.iter().find(working).unwrap();
+        for standby in standbys
+            .iter()
+            .filter(|s| s.status().state == StreamState::Contending)
+        {
+            standby.knows_the_holder().await;
+        }
+        let is_write = |seen: &&Seen| seen.method != "GET";
+        writes.push(proxy.seen().iter().filter(is_write).count());
+    }
+    println!("writes after each release: {writes:?}");
+    writes.sort_unstable();
+    assert!(writes[2] <= 12, "a release caused {writes:?} writes");
+}
+
+#[tokio::test]
 async fn a_leader_hears_at_once_that_its_lease_was_deleted() {
     let world = World::new("hears").await;
     let leaders = Leaders::default();

@@ -17,8 +17,9 @@ use crate::{
     rules::Rules,
 };
 
-/// Contenders that learn of a release together try this far apart at most.
-pub(super) const STAGGER: Duration = Duration::from_millis(20);
+/// Contenders that learn of a release together ask this far apart at most. A lock service whose requests take longer
+/// spreads its writes itself.
+pub(super) const STAGGER: Duration = Duration::from_millis(5);
 /// Beyond this the pauses grow no more: 2^10 is more than any bound on them.
 pub(super) const DOUBLINGS: u32 = 10;
 

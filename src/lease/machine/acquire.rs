@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     AcquireRequest, Attempt, Claim, Holding, Input, LockError, Machine, Moment, Now, Operation, Outcome,
-    OwnTerm, Refusal, Rule, Step, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
+    OwnTerm, Refusal, Rule, Step, Ttl, Unknown, next_renew_text, overtaken, patient_timeout, pause, write,
 };
 use crate::lease::time;
 use crate::lock::Term;
@@ -63,6 +63,11 @@ impl Acquire {
     /// The term of a grant that this operation may bring.
     pub(crate) fn term(&self) -> &Term {
         &self.term
+    }
+
+    /// The TTL that is asked for.
+    pub(crate) fn ttl(&self) -> Ttl {
+        self.request.ttl
     }
 
     fn read(&mut self) -> Step<Answer> {

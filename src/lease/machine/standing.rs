@@ -2,7 +2,7 @@
 //!
 //! A summary of the machine's knowledge for those who wait for a change. It grants nothing; who acts on it asks first.
 
-use super::{DEFAULT_TTL, Holding, Machine, Moment, Now, OwnTerm, Record, Refusal, Rule, Term, read};
+use super::{DEFAULT_TTL, Holding, Lease, Machine, Moment, Now, OwnTerm, Record, Refusal, Rule, Term, read};
 use crate::lock::Change;
 
 impl Machine {
@@ -31,6 +31,22 @@ impl Machine {
         };
         let known = self.seen.is_some() || self.version > 0;
         held.or_else(haunted).or(known.then_some(Change::Free))
+    }
+
+    /// Whether this write puts another holder in place of the one that was seen: what others may want to do too.
+    pub(crate) fn changes_holder(&self, write: &Lease) -> bool {
+        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
+        self.seen
+            .as_ref()
+            .is_none_or(|seen| holder(&seen.lease) != holder(write))
+    }
+
+    /// Whether what was last seen is what this write is conditioned on.
+    pub(crate) fn would_apply(&self, write: &Lease) -> bool {
+        match &self.seen {
+            Some(seen) => seen.lease.metadata.resource_version == write.metadata.resource_version,
+            None => write.metadata.resource_version.is_none(),
+        }
     }
 
     /// The term of ours whose holder may act, and until when by what is known.
