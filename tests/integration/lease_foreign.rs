@@ -92,7 +92,7 @@ async fn scenario_08_odd_durations_of_foreign_holders_never_overflow_and_never_e
 }
 
 #[tokio::test]
-async fn odd_names_lock_different_leases() {
+async fn scenario_23_odd_names_lock_different_leases() {
     let world = World::new("names").await;
     let locks = world.locks();
     let long = "x".repeat(300);

@@ -21,3 +21,4 @@ mod lease_lock;
 mod lease_permissions;
 #[cfg(feature = "cli")]
 mod operator;
+mod scenarios;
