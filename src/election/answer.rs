@@ -60,6 +60,7 @@ pub(super) fn news(change: Change, number: impl Fn(&Term) -> Option<TermNo>) -> 
         } => News::Held { holder, free_from },
         Change::Over { term, why } => News::Lost(number(&term)?, reason(why)),
         Change::Shortened { term, valid_until } => News::Shortened(number(&term)?, valid_until),
+        Change::Failing { error } => News::Failing(error),
     })
 }
 

@@ -21,7 +21,7 @@ use super::{
     wire::Lease,
     worker::Settings,
 };
-use crate::lock::{Change, ChangeSender, LockError, Moment, NewsSource, Outcome, StreamName, Term};
+use crate::lock::{Change, ChangeSender, LockError, Moment, NewsSource, Outcome, StreamName, Term, Unknown};
 
 /// Streams remembered without a term of ours. Forgetting one delays a takeover by up to its TTL, and grants nothing.
 const REMEMBERED: usize = 10_000;
@@ -155,6 +155,13 @@ impl Slot {
             }
             told.standing = standing;
         }
+    }
+
+    /// Tells the followers what a request of ours met with.
+    pub(crate) fn failed(&self, error: &Unknown) {
+        self.send(&Change::Failing {
+            error: error.to_string(),
+        });
     }
 
     fn send(&self, change: &Change) {

@@ -274,7 +274,7 @@ impl Worker {
     /// Does what a step asks for: what came of it, or the answer.
     async fn request<A>(&self, slot: &Slot, step: Step<A>, timeout: Duration) -> Result<Input, A> {
         let (stream, name) = slot.names();
-        Ok(match step {
+        let input = match step {
             Step::Get => self.api.get(&stream, &name, timeout).await,
             Step::Create(lease) => self.api.create(&stream, &lease, timeout).await,
             Step::Put(lease) => self.api.update(&stream, &lease, timeout).await,
@@ -283,7 +283,11 @@ impl Worker {
                 Input::Continue
             }
             Step::Done(answer) => return Err(answer),
-        })
+        };
+        if let Input::Unknown(error) = &input {
+            slot.failed(error);
+        }
+        Ok(input)
     }
 
     pub(super) fn slot(&self, stream: &StreamName) -> Result<Rc<Slot>, LockError> {

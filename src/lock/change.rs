@@ -52,6 +52,11 @@ pub enum Change {
         /// When its holder must stop, on the service's clock.
         valid_until: Moment,
     },
+    /// A request about this lock failed, and is tried again. Who waits for its answer hears the reason before.
+    Failing {
+        /// What happened.
+        error: String,
+    },
 }
 
 /// How a service learns of a stream's changes.
@@ -97,6 +102,7 @@ struct Pending {
     /// What is told of terms, each at most once, oldest first.
     terms: Vec<Change>,
     standing: Option<Change>,
+    failing: Option<Change>,
     closed: bool,
 }
 
@@ -125,6 +131,7 @@ impl Changes {
                 let next = pending.source.take();
                 let next = next.or_else(|| (!pending.terms.is_empty()).then(|| pending.terms.remove(0)));
                 let next = next.or_else(|| pending.standing.take());
+                let next = next.or_else(|| pending.failing.take());
                 if next.is_some() || pending.closed {
                     return next;
                 }
@@ -141,6 +148,7 @@ impl ChangeSender {
         match &change {
             Change::Source(_) => pending.source = Some(change),
             Change::Free | Change::Held { .. } => pending.standing = Some(change),
+            Change::Failing { .. } => pending.failing = Some(change),
             Change::Over { term, .. } | Change::Shortened { term, .. } => {
                 let over = |told: &Change| matches!(told, Change::Over { term: of, .. } if of == term);
                 if !pending.terms.iter().any(over) {
@@ -211,6 +219,9 @@ mod tests {
         sender.send(shortened(&second, 7));
         sender.send(Change::Source(NewsSource::Polling));
         sender.send(Change::Source(NewsSource::OwnWatch));
+        let failing = |error: &str| Change::Failing { error: error.into() };
+        sender.send(failing("no reply"));
+        sender.send(failing("connection refused"));
         sender.send(Change::Free);
         drop(sender);
         assert_eq!(
@@ -220,6 +231,7 @@ mod tests {
                 over(&first, Refusal::Missing),
                 shortened(&second, 7),
                 Change::Free,
+                failing("connection refused"),
             ]
         );
     }

@@ -81,7 +81,7 @@ pub enum LockError {
 
     /// The caller lacks a permission.
     #[error(
-        "not permitted to {action} for stream {stream}; grant that permission to this identity ({message})"
+        "403 Forbidden: not permitted to {action} for stream {stream}; grant that permission to this identity ({message})"
     )]
     Forbidden {
         /// Which stream was asked about.

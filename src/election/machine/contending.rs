@@ -193,6 +193,17 @@ impl Machine {
             News::Held { holder, free_from } => self.held(now, holder, free_from),
             News::Lost(term, reason) => self.lost(now, term, reason, out),
             News::Shortened(term, until) => self.shortened(now, term, until, out),
+            News::Failing(error) => {
+                let waits = match &self.state {
+                    State::Standby(standby) => standby.call.is_some(),
+                    State::Leading(leading) => leading.waits(),
+                    _ => false,
+                };
+                // An answer that came meanwhile is newer.
+                if waits {
+                    self.last_error = Some(error);
+                }
+            }
         }
     }
 

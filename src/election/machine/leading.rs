@@ -74,6 +74,11 @@ impl Leading {
         self.valid_until.min(drain).min(until_lost)
     }
 
+    /// Whether a renewal is under way.
+    pub(super) fn waits(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.is_some()
     }

@@ -116,6 +116,8 @@ pub enum News {
     Lost(TermNo, LossReason),
     /// This term ends earlier than was granted.
     Shortened(TermNo, Moment),
+    /// A request that is under way has failed once more, and goes on.
+    Failing(String),
 }
 
 /// What happened.

@@ -179,6 +179,27 @@ fn unreachable_is_told_a_margin_before_the_deadline_and_cut_off_at_it_irrevocabl
 }
 
 #[test]
+fn a_loss_while_a_renewal_was_still_tried_says_what_that_met_with() {
+    let mut m = leading();
+    m.step(at(5.1), Input::Tick);
+    let refused = || Input::News(News::Failing("connection refused".into()));
+    m.step(at(5.2), refused());
+    assert_eq!(m.last_error(), Some("connection refused"));
+    m.step(at(5.3), Input::Extended(CallId(2), granted(5.1)));
+    assert_eq!(m.last_error(), None);
+    // Told late, when the answer is here: old news.
+    m.step(at(5.4), refused());
+    assert_eq!(m.last_error(), None);
+    m.step(at(10.2), Input::Tick);
+    m.step(at(10.3), refused());
+    let out = m.step(until(5.1), Input::Tick);
+    assert!(
+        out.contains(&Output::CutOff(expired(Some("connection refused")))),
+        "{out:?}"
+    );
+}
+
+#[test]
 fn a_proven_loss_cuts_the_work_off_at_once_and_releases_nothing() {
     for (answer, reason) in [
         (
