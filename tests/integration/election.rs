@@ -67,6 +67,17 @@ impl Instance {
         .await;
     }
 
+    /// Waits for two renewals that it is told of: after that nothing that it asked before is under way.
+    async fn hears_of_renewals(&self) {
+        for _ in 0..2 {
+            let before = self.status().holder.map(|holder| holder.seen_at);
+            eventually("it hears of a renewal", || async {
+                (self.status().holder.map(|holder| holder.seen_at) > before).then_some(())
+            })
+            .await;
+        }
+    }
+
     async fn knows_the_holder(&self) {
         eventually("it knows the holder", || async { self.status().holder?.holder }).await;
     }
@@ -100,6 +111,9 @@ async fn standbys_send_nothing_while_the_leader_renews_and_one_of_them_follows_a
     let mut standbys = Vec::new();
     for n in 0..5 {
         standbys.push(standby(&world, &format!("standby-{n}"), 4, &leaders).await);
+    }
+    for (_, standby) in &standbys {
+        standby.hears_of_renewals().await;
     }
     for (proxy, _) in &standbys {
         proxy.forget_seen();

@@ -132,7 +132,7 @@ async fn scenario_10_work_that_does_not_end_is_cut_off_at_the_deadline_when_noth
         }
     };
     let locks = world.locks_with(proxy.kube_config(&base));
-    let leader = Instance::run(locks, instance("a"), settings(3), work);
+    let leader = Instance::run(locks, instance("a"), settings(6), work);
     leader.leads().await;
     proxy.cut_all();
     stage.is_empty().await;
@@ -141,7 +141,7 @@ async fn scenario_10_work_that_does_not_end_is_cut_off_at_the_deadline_when_noth
         matches!(&loss, LossReason::ExpiredUnreachable { last_error: Some(_) }),
         "{loss:?}"
     );
-    Instance::steady(world.locks(), "b", 3, &stage).leads().await;
+    Instance::steady(world.locks(), "b", 6, &stage).leads().await;
     stage.kept_apart();
 }
 
