@@ -16,7 +16,7 @@ const STOP_MARGIN_MIN: Duration = Duration::from_millis(100);
 /// | setting | default | at 15 s | what it is |
 /// |---|---|---|---|
 /// | [`ttl`](Self::ttl) | | 15 s | how long a lock outlives its last renewal |
-/// | [`renew_period`](Self::renew_period) | `L/3` | 5 s | from one renewal's sending to the next one's |
+/// | [`renew_period`](Self::renew_period) | `L·7/20` | 5.25 s | from one renewal's sending to the next one's, less the jitter: `L/3` on average |
 /// | [`renew_jitter`](Self::renew_jitter) | `L/30` | 0.5 s | a renewal is sent up to so much earlier, so that many streams spread |
 /// | [`attempt_timeout`](Self::attempt_timeout) | `L/6` | 2.5 s | a renewal not answered by then gets company |
 /// | [`stop_margin`](Self::stop_margin) | `max(L/10, 100 ms)` | 1.5 s | so long before `D` the work learns that it is lost |
@@ -31,7 +31,7 @@ const STOP_MARGIN_MIN: Duration = Duration::from_millis(100);
 /// # use std::time::Duration;
 /// # use leasewarden::{Ttl, election::ElectionSettings};
 /// let settings = ElectionSettings::with_ttl(Ttl::from_secs(30)?)?;
-/// assert_eq!(settings.renew_period(), Duration::from_secs(10));
+/// assert_eq!(settings.renew_period(), Duration::from_millis(10_500));
 ///
 /// let error = ElectionSettings::builder(Ttl::from_secs(15)?)
 ///     .renew_period(Duration::from_secs(10))
@@ -106,7 +106,7 @@ fn derive(ttl: Ttl) -> ElectionSettings {
     let l = ttl.as_duration();
     ElectionSettings {
         ttl,
-        renew_period: l / 3,
+        renew_period: l * 7 / 20,
         renew_jitter: l / 30,
         attempt_timeout: l / 6,
         stop_margin: (l / 10).max(STOP_MARGIN_MIN),
@@ -270,7 +270,7 @@ mod tests {
         let secs = Duration::from_secs;
         let from = ElectionSettings::builder;
         let table = [
-            (from(ttl(300)), "100ms + 2·50ms is not less than 271.4"),
+            (from(ttl(300)), "105ms + 2·50ms is not less than 271.4"),
             (
                 from(ttl(15_000)).renew_period(secs(8)),
                 "8s + 2·2.5s is not less than 13.57",
@@ -278,7 +278,7 @@ mod tests {
             (from(ttl(15_000)).stop_margin(secs(5)), "− 5s; use a longer TTL"),
             (
                 from(ttl(15_000)).attempt_timeout(secs(4)),
-                "5s + 2·4s is not less than",
+                "5.25s + 2·4s is not less than",
             ),
             (
                 from(ttl(15_000)).stop_margin(Duration::MAX),
@@ -294,7 +294,7 @@ mod tests {
             ),
             (
                 from(ttl(15_000)).renew_jitter(secs(6)),
-                "renew_jitter ≤ renew_period must hold, but 6s is more than 5s",
+                "renew_jitter ≤ renew_period must hold, but 6s is more than 5.25s",
             ),
             (
                 from(ttl(15_000)).work_pause(secs(61)),

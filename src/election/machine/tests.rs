@@ -27,6 +27,7 @@ fn at(n: f64) -> Moment {
 
 fn settings() -> ElectionSettings {
     ElectionSettings::builder(Ttl::from_secs(15).unwrap())
+        .renew_period(secs(5.0))
         .renew_jitter(Duration::ZERO)
         .build()
         .unwrap()
