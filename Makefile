@@ -45,6 +45,11 @@ demo: build ## See leaders elected, killed and replaced on a real API server
 	@LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
 	  $(BIN)/leasewarden-demo
 
+.PHONY: soak
+soak: ## Leaders under random faults, and what came of it; ARGS='--hand-overs 100000', ARGS=--help
+	cargo build --locked --release -p leasewarden-soak -p leasewarden-controlplane --bins
+	$(dir $(BIN))release/leasewarden-soak $(ARGS)
+
 .PHONY: controlplane
 controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use
 	cargo build $(WORKSPACE) --bins --examples

@@ -1,0 +1,110 @@
+//! `make soak`: processes contend for many streams on a real API server, while faults of every kind happen at random; a
+//! checker then looks for two leaders at once and for lost or doubled work.
+
+mod checker;
+mod driver;
+mod faults;
+mod node;
+mod report;
+mod store;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+
+/// Why it ended without a verdict.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Leaders under random faults on a real API server.
+///
+/// Starts an etcd and a kube-apiserver, and NODES processes that contend for STREAMS streams, each process behind a
+/// proxy of its own. Leaders hand over, processes are stopped and killed, connections are cut, requests and replies are
+/// lost, late or refused, the server is killed, and other people edit the Leases. Every side effect goes to a store that
+/// checks fencing tokens, and to one that does not.
+///
+/// Fails when two leaders were valid at once, tokens fell, or work was lost or doubled in the store that checks; when
+/// fewer hand-overs or faults of a kind happened than it is about; when the checker misses an overlap that is planted
+/// in its input; and when the store that checks nothing shows no damage.
+#[derive(Debug, Parser)]
+#[command(name = "leasewarden-soak", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// One of the processes. Started by the driver.
+    #[command(hide = true)]
+    Node(node::Part),
+}
+
+/// How long, how much.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// Repeats the lots of an earlier run. What the machine does in between is not repeated. Default: at random, printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Stops after so long.
+    #[arg(long = "for", value_parser = humantime::parse_duration, default_value = "2m", value_name = "TIME")]
+    lasts: Duration,
+    /// Stops after so many hand-overs instead.
+    #[arg(long, conflicts_with = "lasts", value_name = "N")]
+    hand_overs: Option<u64>,
+    /// How many streams.
+    #[arg(long, default_value_t = 24)]
+    streams: usize,
+    /// How many processes.
+    #[arg(long, default_value_t = 4)]
+    nodes: usize,
+    /// The TTL in seconds.
+    #[arg(long, default_value_t = 4)]
+    ttl: u64,
+    /// How long a leadership lasts before its process hands over, on average.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "3s", value_name = "TIME")]
+    term: Duration,
+    /// How long it is quiet between two faults, on average.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "500ms", value_name = "TIME")]
+    quiet: Duration,
+    /// The fewest hand-overs that make it a soak.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    at_least: u64,
+    /// The fewest faults of each kind that make it a soak.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    faults_at_least: u64,
+    /// Prints the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let threads = if cli.part.is_some() { 1 } else { 2 };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.into()),
+    };
+    let code = runtime.block_on(async {
+        match cli.part {
+            Some(Part::Node(part)) => node::run(part).await.map(|()| ExitCode::SUCCESS),
+            None => tokio::select! {
+                verdict = driver::run(cli.run) => verdict,
+                // What was started is stopped as the driver is dropped.
+                _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+            },
+        }
+    });
+    runtime.shutdown_background();
+    code.unwrap_or_else(|error| failed(&error))
+}
+
+fn failed(error: &Error) -> ExitCode {
+    eprintln!("soak: {error}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,216 @@
+//! One of the processes: contends for all streams, and does their work in small steps.
+//!
+//! A side effect is begun while the guard is valid, and nothing takes it back then: a process that is stopped in the
+//! middle of one finishes it when it goes on, as a request on its way would. What the guard said, and when, goes to the
+//! driver, a line each, by the boot clock, which all processes of a machine share.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use clap::Args;
+use leasewarden::{
+    InstanceId, StreamName, Ttl,
+    election::{DeploymentMode, ElectionSettings, LeaderElectionCoordinator, Leadership, StreamSpec},
+    lease::LeaseLockService,
+    lock::{Clock, SystemClock},
+};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+
+use crate::{Error, store::Client};
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Part {
+    #[arg(long)]
+    pub(crate) id: String,
+    #[arg(long)]
+    pub(crate) kubeconfig: PathBuf,
+    #[arg(long)]
+    pub(crate) namespace: String,
+    #[arg(long)]
+    pub(crate) store: String,
+    #[arg(long)]
+    pub(crate) streams: usize,
+    #[arg(long)]
+    pub(crate) ttl: u64,
+    #[arg(long)]
+    pub(crate) term_ms: u64,
+}
+
+/// What a process says of one of its leaderships. Times are nanoseconds of the boot clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) stream: String,
+    pub(crate) token: i64,
+    /// The guard was valid here: read just after it was first asked.
+    pub(crate) first: u64,
+    /// And here: read just before it was last found valid.
+    pub(crate) last: u64,
+    /// Whether the work ended because it was asked to stop, with a valid guard until then.
+    pub(crate) handed_over: bool,
+}
+
+/// The name of a stream.
+pub(crate) fn stream_name(n: usize) -> String {
+    format!("stream-{n}")
+}
+
+fn nanos() -> u64 {
+    u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How often a leadership that goes on is told of.
+const EVERY: u64 = 50_000_000;
+
+/// Runs until its input ends.
+pub(crate) async fn run(part: Part) -> Result<(), Error> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(&part.kubeconfig)?;
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    let locks = LeaseLockService::builder(config)
+        .namespace(&part.namespace)
+        .build()?;
+    let ttl = Ttl::from_secs(part.ttl)?;
+    let coordinator = LeaderElectionCoordinator::builder(Arc::new(locks))
+        .instance_id(InstanceId::new(&part.id)?)
+        .settings(ElectionSettings::with_ttl(ttl)?)
+        .build()?;
+    let store = Arc::new(Client::connect(&part.store).await?);
+    let streams = (0..part.streams).map(|n| StreamName::new(stream_name(n)));
+    let streams = streams.collect::<Result<Vec<_>, _>>()?;
+    // When each leadership began, for the hand-overs.
+    let led: Arc<Mutex<HashMap<StreamName, u64>>> = Arc::default();
+    for stream in &streams {
+        let (store, led) = (Arc::clone(&store), Arc::clone(&led));
+        let work = move |leadership: Leadership| work(leadership, Arc::clone(&store), Arc::clone(&led));
+        coordinator.register(StreamSpec::new(
+            stream.clone(),
+            DeploymentMode::SingleLeader,
+            work,
+        ))?;
+    }
+    coordinator.start_all();
+    let handing_over = async {
+        let lots = fastrand::Rng::new();
+        hand_over(&coordinator, &led, part.term_ms, lots).await;
+    };
+    let mut input = [0; 16];
+    let ended = async {
+        while tokio::io::stdin()
+            .read(&mut input)
+            .await
+            .is_ok_and(|read| read > 0)
+        {}
+    };
+    tokio::select! {
+        () = ended => {}
+        () = handing_over => {}
+    }
+    // What cannot be released is left to expire; it was said either way.
+    let _ = coordinator.shutdown(Duration::from_secs(10)).await;
+    Ok(())
+}
+
+/// Restarts streams whose leadership has lasted for its lot, so that another may lead.
+async fn hand_over(
+    coordinator: &LeaderElectionCoordinator,
+    led: &Mutex<HashMap<StreamName, u64>>,
+    term_ms: u64,
+    mut lots: fastrand::Rng,
+) {
+    let mut due: HashMap<StreamName, (u64, u64)> = HashMap::new();
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let began = led.lock().map(|led| led.clone()).unwrap_or_default();
+        for (stream, began) in began {
+            let lot = lots.u64(0..=2 * term_ms) * 1_000_000;
+            let entry = due.entry(stream.clone()).or_insert((began, began + lot));
+            if entry.0 != began {
+                *entry = (began, began + lot);
+            }
+            if nanos() >= entry.1 {
+                entry.1 = u64::MAX;
+                let _ = coordinator.restart(&stream);
+            }
+        }
+    }
+}
+
+/// A leadership that is being told of, also when its work is dropped.
+struct Told(Line);
+
+impl Told {
+    fn say(&self) {
+        if let Ok(line) = serde_json::to_string(&self.0) {
+            println!("{line}");
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.say();
+    }
+}
+
+async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap<StreamName, u64>>>) {
+    let Some(token) = leadership.token() else { return };
+    let stream = leadership.stream().clone();
+    if !leadership.is_valid() {
+        return;
+    }
+    let first = nanos();
+    if let Ok(mut led) = led.lock() {
+        led.insert(stream.clone(), first);
+    }
+    let mut told = Told(Line {
+        stream: stream.to_string(),
+        token: token.get(),
+        first,
+        last: first,
+        handed_over: false,
+    });
+    told.say();
+    let mut said = first;
+    let mut lots = fastrand::Rng::new();
+    loop {
+        let before = nanos();
+        if !leadership.is_valid() {
+            return;
+        }
+        told.0.last = told.0.last.max(before);
+        if before > said + EVERY {
+            said = before;
+            told.say();
+        }
+        // Not cancelled when the work is dropped: it was begun.
+        let pause = if lots.u8(..) < 32 {
+            lots.u64(50..150)
+        } else {
+            lots.u64(1..10)
+        };
+        let (store, of) = (Arc::clone(&store), told.0.stream.clone());
+        let effect = tokio::spawn(async move { store.effect(of, token, Duration::from_millis(pause)).await });
+        let ended = tokio::select! {
+            effect = effect => {
+                // A store that cannot be reached or refuses the token ends no leadership: the guard does.
+                let _ = effect;
+                tokio::time::sleep(Duration::from_millis(lots.u64(5..30))).await;
+                leadership.is_stop_requested()
+            }
+            _ = leadership.stop_requested() => true,
+        };
+        if ended {
+            let before = nanos();
+            if leadership.is_valid() {
+                told.0.last = told.0.last.max(before);
+                told.0.handed_over = true;
+            }
+            return;
+        }
+    }
+}
