@@ -1,7 +1,7 @@
 //! The lock on Kubernetes Leases: one `coordination.k8s.io/v1` Lease per stream.
 //!
 //! From the outside in: [`LeaseLockService`] hands requests to a thread of its own (`worker`), which drives a pure state
-//! machine per stream (`machine`), one operation at a time (`slot`), with the replies of the API server (`api`) and the
+//! machine per stream (`machine`), one operation at a time (`slot`), with the replies of the API server (`client`, `api`) and the
 //! news of a watch (`watch`, `following`). The machine reads a Lease (`wire`, `record`), weighs what proves an expiry (`evidence`),
 //! keeps account of its own writes (`term`) and makes the next (`write`, `name`, `time`). Nothing that decides does I/O.
 //! A grant that nobody waits for is given back (`delivery`).
@@ -9,6 +9,7 @@
 //! The wire layout and the rules, with their reasons, are in `docs/protocol.md`.
 
 mod api;
+mod client;
 mod delivery;
 mod evidence;
 mod following;

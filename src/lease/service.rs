@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    client::client,
     delivery::Delivery,
     name::{InvalidPrefix, Prefix, prefixed_lease_name},
     worker::{self, Job, Settings},
@@ -138,7 +139,7 @@ fn start(settings: Settings, config: kube::Config) -> Result<mpsc::UnboundedSend
         };
         runtime.block_on(async move {
             // The client's own tasks belong to the runtime that it is made in.
-            match kube::Client::try_from(config) {
+            match client(&config) {
                 Ok(client) => {
                     let _ = ready.send(Ok(()));
                     worker::run(settings, client, receiver, weak).await;

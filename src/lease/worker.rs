@@ -298,12 +298,12 @@ impl Worker {
 /// How long who read that a lock may be taken waits with the write, so that of many who read the same at once only a few
 /// write: whoever hears meanwhile that another was first sends nothing.
 ///
-/// A lot between nothing and ten round trips, as it takes about two until the others hear of a write: of however many,
-/// about a fifth write before they know better. The round trip is that of the read just made, so a crowd, or a slow
-/// server, spreads the lots by itself. No longer than a twentieth of the TTL, as a term counts from before the pause.
+/// A lot between nothing and four times what the read took. A crowd that reads at once, or a slow server, makes reads take
+/// long, and so spreads the writes by itself; it takes about the time of one write until the others hear of it. No longer
+/// than a twentieth of the TTL, as a term counts from before the pause.
 fn stagger(round_trip: Duration, ttl: Ttl) -> Duration {
     let most = STAGGER_MOST.min(ttl.as_duration() / 20);
-    (round_trip * 10).min(most).mul_f64(lot())
+    (round_trip * 4).min(most).mul_f64(lot())
 }
 
 /// Half to the whole of `pause`, so that many who failed together do not return together.
