@@ -25,7 +25,7 @@ ARGS ?=
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '%s\n' "" \
 	  "make test LEASEWARDEN_KUBERNETES=1.36   tests on another Kubernetes version" \
 	  "make test ARGS='--test integration'     arguments for cargo test" \
@@ -44,6 +44,11 @@ test: ## Run all tests on a real control plane; the first time builds it (10 min
 demo: build ## See leaders elected, killed and replaced on a real API server
 	@LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
 	  $(BIN)/leasewarden-demo
+
+.PHONY: bench-election
+bench-election: ## Measure leader election beside client-go's (5 minutes; ARGS=--json)
+	cargo build --locked --release -p leasewarden-bench -p leasewarden-controlplane --bins
+	@$(dir $(BIN))release/leasewarden-bench $(ARGS)
 
 .PHONY: controlplane
 controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use
