@@ -20,14 +20,8 @@ use crate::stats::Summary;
 
 /// client-go's `RetryPeriod`: how often a leader renews.
 const CLIENT_GO_RENEWS: Duration = Duration::from_secs(2);
-/// Until everybody has renewed, and standbys have seen that.
-const SETTLE: Duration = Duration::from_secs(10);
-
-/// Both kinds, at the same time on the same server.
-pub(crate) fn takeovers(stage: &Stage, count: usize) -> Result<(Summary, Summary), Error> {
-    let [ours, theirs] = [Side::Ours, Side::ClientGo].map(|side| Elections::new(stage, side, count));
-    let (mut ours, mut theirs) = (ours?, theirs?);
-    thread::sleep(SETTLE);
+/// Both kinds, at the same time on the same server. The standbys should have stood by for long: see `handover`.
+pub(crate) fn takeovers(mut ours: Elections, mut theirs: Elections) -> Result<(Summary, Summary), Error> {
     thread::scope(|scope| {
         let theirs = scope.spawn(|| theirs.takeovers());
         let ours = ours.takeovers()?;
@@ -38,16 +32,17 @@ pub(crate) fn takeovers(stage: &Stage, count: usize) -> Result<(Summary, Summary
     })
 }
 
-/// As many elections as there are to be samples; each leader is a process of its own, one more stands by for all.
-struct Elections {
+/// As many elections as there are to be samples, each with a leader and a standby in processes of their own.
+pub(crate) struct Elections {
     side: Side,
     leases: Vec<String>,
     leaders: Vec<Elector>,
-    standby: Elector,
+    /// One for each.
+    standbys: Vec<Elector>,
 }
 
 impl Elections {
-    fn new(stage: &Stage, side: Side, count: usize) -> Result<Self, Error> {
+    pub(crate) fn new(stage: &Stage, side: Side, count: usize) -> Result<Self, Error> {
         let leases = side.leases("crash", count);
         let mut leaders = Vec::new();
         for (nth, lease) in leases.iter().enumerate() {
@@ -55,13 +50,17 @@ impl Elections {
             leads(&leader, std::slice::from_ref(lease))?;
             leaders.push(leader);
         }
-        let standby = stage.start(side, "crash-standby", &leases)?;
-        knows(&standby, &leases)?;
+        let mut standbys = Vec::new();
+        for lease in &leases {
+            let standby = stage.start(side, "crash-standby", std::slice::from_ref(lease))?;
+            knows(&standby, std::slice::from_ref(lease))?;
+            standbys.push(standby);
+        }
         Ok(Self {
             side,
             leases,
             leaders,
-            standby,
+            standbys,
         })
     }
 
@@ -82,8 +81,9 @@ impl Elections {
         let samples = self
             .leases
             .iter()
+            .zip(&self.standbys)
             .zip(&died)
-            .map(|(lease, &died)| begins(&self.standby, lease, died));
+            .map(|((lease, standby), &died)| begins(standby, lease, died));
         let samples: Vec<_> = samples.collect::<Result<_, _>>()?;
         Summary::of(samples).ok_or(Error::TooFew {
             what: "takeovers",

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::report::Report;
+use crate::report::{Handover, Report};
 use crate::stage::{Side, Stage};
 
 /// Leader election measured: hand-over, takeover after a crash, requests; ours beside client-go at its defaults
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Print JSON rather than a table
     #[arg(long)]
     json: bool,
-    /// Graceful hand-overs of ours, one after the other
+    /// Graceful hand-overs of ours, one after the other, of standbys that have waited and of fresh ones
     #[arg(long, default_value_t = 120)]
     handovers: usize,
     /// Elections that client-go hands over at once, three times; ours do the same beside the above
@@ -96,15 +96,22 @@ fn run(options: &Options) -> Result<Report, Error> {
     say("requests of an idle server");
     let idle = requests::idle(&stage, options.seconds)?;
 
-    say("graceful hand-overs, ours, one after the other");
-    let alone = handover::handovers(&stage, Side::Ours, 1, options.handovers)?;
+    say("starting elections that wait for a while");
+    let waiting = handover::Waiting::new(&stage, options.handovers)?;
+    let crash_ours = crash::Elections::new(&stage, Side::Ours, options.crashes)?;
+    let crash_theirs = crash::Elections::new(&stage, Side::ClientGo, options.crashes)?;
+
+    say("graceful hand-overs, ours, of standbys that have just started");
+    let fresh = handover::handovers(&stage, Side::Ours, 1, options.handovers)?;
     say("graceful hand-overs, ours, many at once");
     let together = handover::handovers(&stage, Side::Ours, options.parallel, 3)?;
     say("graceful hand-overs, client-go, many at once");
     let theirs = handover::handovers(&stage, Side::ClientGo, options.parallel, 3)?;
+    say("graceful hand-overs, ours, of standbys that have waited for 100 s");
+    let waited = waiting.handovers()?;
 
     say("takeovers after a crash, both");
-    let (crash_ours, crash_theirs) = crash::takeovers(&stage, options.crashes)?;
+    let crash = crash::takeovers(crash_ours, crash_theirs)?;
 
     say("requests, ours");
     let requests_ours = requests::requests(&stage, Side::Ours, options, &idle)?;
@@ -115,8 +122,13 @@ fn run(options: &Options) -> Result<Report, Error> {
     Ok(Report {
         machine: report::machine(),
         load: (load_before, report::load()),
-        handover: (alone, together, theirs),
-        crash: (crash_ours, crash_theirs),
+        handover: Handover {
+            waited,
+            fresh,
+            together,
+            theirs,
+        },
+        crash,
         requests: (requests_ours, requests_theirs),
         streams: options.streams,
     })

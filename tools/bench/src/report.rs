@@ -12,11 +12,22 @@ pub(crate) struct Report {
     pub(crate) machine: String,
     /// The machine's load average over a minute, before and after.
     pub(crate) load: (String, String),
-    /// Ours one after the other, ours many at once, client-go many at once.
-    pub(crate) handover: (Summary, Summary, Summary),
+    pub(crate) handover: Handover,
     pub(crate) crash: (Summary, Summary),
     pub(crate) requests: (Requests, Requests),
     pub(crate) streams: usize,
+}
+
+/// Graceful hand-overs.
+pub(crate) struct Handover {
+    /// Ours, one after the other, to standbys that had sent nothing for 100 s.
+    pub(crate) waited: Summary,
+    /// The same to standbys that had just started.
+    pub(crate) fresh: Summary,
+    /// Ours, many at once, to a fresh standby.
+    pub(crate) together: Summary,
+    /// client-go's, many at once.
+    pub(crate) theirs: Summary,
 }
 
 /// A figure of ours and what it is to be.
@@ -35,7 +46,7 @@ impl Target {
 
 impl Report {
     fn targets(&self) -> Vec<Target> {
-        let (alone, ..) = &self.handover;
+        let alone = &self.handover.waited;
         let (crash, _) = &self.crash;
         let (requests, _) = &self.requests;
         let target = |what, is, at_most, unit| Target {
@@ -73,11 +84,14 @@ impl Report {
                 "met": target.is_met(),
             })
         });
-        let (alone, together, theirs) = &self.handover;
+        let handover = &self.handover;
         json!({
             "machine": self.machine,
             "load": {"before": self.load.0, "after": self.load.1},
-            "handover_seconds": {"ours": alone, "ours_at_once": together, "client_go_at_once": theirs},
+            "handover_seconds": {
+                "ours": handover.waited, "ours_fresh": handover.fresh, "ours_fresh_at_once": handover.together,
+                "client_go_at_once": handover.theirs,
+            },
             "crash_takeover_seconds": {"ours": self.crash.0, "client_go": self.crash.1},
             "requests": {
                 "streams": self.streams, "instances": 3, "ours": self.requests.0, "client_go": self.requests.1,
@@ -129,8 +143,19 @@ impl fmt::Display for Report {
             "ours at a TTL of 15 s; client-go v0.37.2 at 15 s, 10 s, 2 s, releasing on cancel; same server, same run\n"
         )?;
         row(f, ["", "n", "median", "p99", "mean", "worst", "theirs to ours"])?;
-        let (alone, together, theirs) = &self.handover;
-        summary(f, "graceful hand-over, ours", alone, Some(theirs))?;
+        let Handover {
+            waited,
+            fresh,
+            together,
+            theirs,
+        } = &self.handover;
+        summary(
+            f,
+            "graceful hand-over, ours, idle for 100 s",
+            waited,
+            Some(theirs),
+        )?;
+        summary(f, "graceful hand-over, ours, just started", fresh, Some(theirs))?;
         summary(
             f,
             "graceful hand-over, ours, many at once",
