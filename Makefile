@@ -46,7 +46,7 @@ demo: build ## See leaders elected, killed and replaced on a real API server
 	  $(BIN)/leasewarden-demo
 
 .PHONY: bench-election
-bench-election: ## Measure leader election beside client-go's (5 minutes; ARGS=--json)
+bench-election: ## Measure leader election beside client-go's (6 minutes; ARGS=--json)
 	cargo build --locked --release -p leasewarden-bench -p leasewarden-controlplane --bins
 	@$(dir $(BIN))release/leasewarden-bench $(ARGS)
 
