@@ -25,7 +25,7 @@ ARGS ?=
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '%s\n' "" \
 	  "make test LEASEWARDEN_KUBERNETES=1.36   tests on another Kubernetes version" \
 	  "make test ARGS='--test integration'     arguments for cargo test" \
@@ -49,6 +49,11 @@ demo: build ## See leaders elected, killed and replaced on a real API server
 soak: ## Leaders under random faults, and what came of it; ARGS='--hand-overs 100000', ARGS=--help
 	cargo build --locked --release -p leasewarden-soak -p leasewarden-controlplane --bins
 	$(dir $(BIN))release/leasewarden-soak $(ARGS)
+
+.PHONY: bench-election
+bench-election: ## Measure leader election beside client-go's (6 minutes; ARGS=--json)
+	cargo build --locked --release -p leasewarden-bench -p leasewarden-controlplane --bins
+	@$(dir $(BIN))release/leasewarden-bench $(ARGS)
 
 .PHONY: controlplane
 controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use

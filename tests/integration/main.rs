@@ -12,6 +12,7 @@
 mod support;
 
 mod election;
+mod interop;
 mod lease_contract;
 mod lease_expiry;
 mod lease_faults;

@@ -62,6 +62,16 @@ impl World {
         self.client.request(request).await.unwrap()
     }
 
+    /// The same, `None` where there is none.
+    pub async fn lease_if_any(&self, name: &str) -> Option<Value> {
+        let request = http::Request::get(self.path(name)).body(Vec::new()).unwrap();
+        match self.client.request(request).await {
+            Ok(lease) => Some(lease),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     pub async fn create(&self, name: &str, annotations: Value, spec: Value) -> Value {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

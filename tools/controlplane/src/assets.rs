@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::versions::{PROGRAMS, Program, program};
+use crate::versions::{Family, PROGRAMS, Program, program};
 use crate::{build, cache, versions::Kubernetes};
 
 const FOLDER: &str = "KUBEBUILDER_ASSETS";
@@ -70,21 +70,24 @@ pub fn locate(name: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Builds the named programs, or those that a control plane needs when none is named; returns where they are. The
-/// variables that name other programs are not looked at. Blocks.
-pub fn build_programs(names: &[String]) -> Result<PathBuf, Error> {
-    let programs = if names.is_empty() {
+/// Builds the named programs, or those that a control plane needs when none is named; returns the folders they are in.
+/// The variables that name other programs are not looked at. Blocks.
+pub fn build_programs(names: &[String]) -> Result<Vec<PathBuf>, Error> {
+    let programs: Vec<_> = if names.is_empty() {
         PROGRAMS.iter().filter(|p| p.default).collect()
     } else {
         let known = |name: &String| program(name).ok_or_else(|| Error::Unknown(name.clone()));
         names.iter().map(known).collect::<Result<Vec<_>, _>>()?
     };
-    Ok(build::ensure(&programs)?)
+    // Ours lie in a folder of their own.
+    let (ours, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(|p| p.family == Family::ClientGo);
+    let groups = [others, ours].into_iter().filter(|group| !group.is_empty());
+    groups.map(|group| Ok(build::ensure(&group)?)).collect()
 }
 
 /// The kubectl to run: never builds one, falls back to whatever PATH has.
 pub(crate) fn kubectl() -> PathBuf {
-    let cached = || Some(cache::folder(Kubernetes::chosen().ok()?)?.join("kubectl"));
+    let cached = || Some(cache::folder(Kubernetes::chosen().ok()?, Family::Kubernetes)?.join("kubectl"));
     program("kubectl")
         .and_then(given)
         .map(|(_, file)| file)
@@ -103,6 +106,8 @@ fn given(program: &Program) -> Option<(String, PathBuf)> {
     let variable = format!("TEST_ASSET_{}", program.name.to_uppercase().replace('-', "_"));
     match value(&variable) {
         Some(file) => Some((variable, file)),
+        // Such a folder holds a control plane: programs of ours are not expected in it.
+        None if program.family == Family::ClientGo => None,
         None => value(FOLDER).map(|folder| (FOLDER.to_owned(), folder.join(program.name))),
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cache::{self, BuildLock};
 use crate::process::tail;
 use crate::progress::{Progress, say};
-use crate::versions::{Kubernetes, Program, UnknownVersion};
+use crate::versions::{Family, Kubernetes, Program, UnknownVersion};
 
 /// Why a program could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,21 @@ pub enum Error {
         /// Where they would be.
         folder: PathBuf,
     },
+    /// A program of ours has to be built, and Go is not there to do it.
+    #[error(
+        "{program} must be built once, and there is no `go` on PATH. Any one of these will do:\n  \
+         - install Go 1.26 or newer (https://go.dev/dl); the first build takes a minute or two\n  \
+         - TEST_ASSET_{variable}=FILE\n  \
+         - {cache}=DIR, a cache that was built on another machine of the same kind (now: {folder})",
+        variable = program.to_uppercase().replace('-', "_"),
+        cache = cache::VARIABLE, folder = folder.display()
+    )]
+    NoGoForOurs {
+        /// The program.
+        program: &'static str,
+        /// Where it would be.
+        folder: PathBuf,
+    },
     /// The compiler said no.
     #[error("building {program} failed ({status}); the whole output is in {}\n{tail}", log.display())]
     Failed {
@@ -61,10 +76,12 @@ pub enum Error {
     },
 }
 
-/// Makes sure that the programs are in the cache, and says where it is. Blocks, possibly for many minutes.
+/// Makes sure that the programs, which all belong into one folder of the cache, are there, and says where that is.
+/// Blocks, possibly for many minutes.
 pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
     let kubernetes = Kubernetes::chosen()?;
-    let folder = cache::folder(kubernetes).ok_or(Error::NoCache)?;
+    let family = programs.first().map_or(Family::Kubernetes, |p| p.family);
+    let folder = cache::folder(kubernetes, family).ok_or(Error::NoCache)?;
     let io = |source| Error::Io {
         folder: folder.clone(),
         source,
@@ -81,6 +98,10 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
         return Ok(folder);
     }
     if !go_is_there() {
+        if let (Family::ClientGo, Some(first)) = (family, missing().first()) {
+            let program = first.name;
+            return Err(Error::NoGoForOurs { program, folder });
+        }
         let missing = missing().iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
         return Err(Error::NoGo { missing, folder });
     }
@@ -93,12 +114,11 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
     let missing = missing();
     let total = missing.len();
     for (index, program) in missing.into_iter().enumerate() {
-        let text = format!(
-            "building {} for Kubernetes {} ({} of {total})",
-            program.name,
-            kubernetes.minor,
-            index + 1
-        );
+        let whose = match family {
+            Family::ClientGo => String::new(),
+            Family::Etcd | Family::Kubernetes => format!(" for Kubernetes {}", kubernetes.minor),
+        };
+        let text = format!("building {}{whose} ({} of {total})", program.name, index + 1);
         build(kubernetes, program, &folder, Progress::new(text))?;
     }
     Ok(folder)
@@ -140,6 +160,9 @@ fn build(
     std::fs::create_dir_all(&source).map_err(io)?;
     std::fs::write(source.join("go.mod"), module.go_mod).map_err(io)?;
     std::fs::write(source.join("go.sum"), module.go_sum).map_err(io)?;
+    for (name, code) in module.sources {
+        std::fs::write(source.join(name), code).map_err(io)?;
+    }
 
     // The pid keeps it apart from a compiler that outlived a killed builder and still writes to its old name.
     let partial = folder.join(format!("{}.{}.partial", program.name, std::process::id()));

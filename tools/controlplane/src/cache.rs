@@ -6,18 +6,18 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::versions::Kubernetes;
+use crate::versions::{Family, Kubernetes};
 
 /// Moves the cache, by default `~/.cache/leasewarden`.
 pub(crate) const VARIABLE: &str = "LEASEWARDEN_CACHE";
 
-/// The folder of one Kubernetes version. `None` when neither `LEASEWARDEN_CACHE` nor a home folder says where.
-pub(crate) fn folder(kubernetes: &Kubernetes) -> Option<PathBuf> {
+/// The folder of a family's programs for one Kubernetes version. `None` when neither `LEASEWARDEN_CACHE` nor a home folder says where.
+pub(crate) fn folder(kubernetes: &Kubernetes, family: Family) -> Option<PathBuf> {
     let root = match std::env::var_os(VARIABLE) {
         Some(root) if !root.is_empty() => PathBuf::from(root),
         _ => std::env::home_dir()?.join(".cache/leasewarden"),
     };
-    Some(root.join("controlplane").join(kubernetes.cache_key()))
+    Some(root.join("controlplane").join(kubernetes.cache_key(family)))
 }
 
 /// Held while programs are built into a folder.

@@ -13,6 +13,8 @@ pub(crate) struct Module {
     pub(crate) name: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
+    /// Code of ours: names of files and what is in them.
+    pub(crate) sources: &'static [(&'static str, &'static str)],
 }
 
 /// Which module a program comes from.
@@ -20,6 +22,8 @@ pub(crate) struct Module {
 pub(crate) enum Family {
     Etcd,
     Kubernetes,
+    /// Programs of ours that stand on client-go: no part of a control plane, so nobody else's folder has them.
+    ClientGo,
 }
 
 /// A program that can be built.
@@ -55,6 +59,12 @@ pub(crate) const PROGRAMS: &[Program] = &[
     },
     kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", false),
     kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet", false),
+    Program {
+        name: "clientgo-elector",
+        package: "controlplane.local/client-go",
+        family: Family::ClientGo,
+        default: false,
+    },
 ];
 
 const fn kubernetes(name: &'static str, package: &'static str, default: bool) -> Program {
@@ -70,6 +80,14 @@ const ETCD: Module = Module {
     name: "etcd",
     go_mod: include_str!("../modules/etcd/go.mod"),
     go_sum: include_str!("../modules/etcd/go.sum"),
+    sources: &[],
+};
+
+const CLIENT_GO: Module = Module {
+    name: "client-go",
+    go_mod: include_str!("../modules/client-go/go.mod"),
+    go_sum: include_str!("../modules/client-go/go.sum"),
+    sources: &[("main.go", include_str!("../modules/client-go/main.go"))],
 };
 
 /// A Kubernetes version that tests can run on.
@@ -91,6 +109,7 @@ pub(crate) const KUBERNETES: &[Kubernetes] = &[
             name: "kubernetes",
             go_mod: include_str!("../modules/kubernetes/go.mod"),
             go_sum: include_str!("../modules/kubernetes/go.sum"),
+            sources: &[],
         },
     },
     Kubernetes {
@@ -100,6 +119,7 @@ pub(crate) const KUBERNETES: &[Kubernetes] = &[
             name: "kubernetes-1.36",
             go_mod: include_str!("../modules/kubernetes-1.36/go.mod"),
             go_sum: include_str!("../modules/kubernetes-1.36/go.sum"),
+            sources: &[],
         },
     },
 ];
@@ -137,6 +157,7 @@ impl Kubernetes {
         match family {
             Family::Etcd => &ETCD,
             Family::Kubernetes => &self.module,
+            Family::ClientGo => &CLIENT_GO,
         }
     }
 
@@ -144,7 +165,7 @@ impl Kubernetes {
     /// kubectl and whatever parses it go wrong.
     pub(crate) fn ldflags(&self, family: Family) -> String {
         match family {
-            Family::Etcd => "-s -w".to_owned(),
+            Family::Etcd | Family::ClientGo => "-s -w".to_owned(),
             Family::Kubernetes => {
                 let version = self.version;
                 let (major, minor) = self.minor.split_once('.').unwrap_or((self.minor, ""));
@@ -158,18 +179,29 @@ impl Kubernetes {
         }
     }
 
-    /// Names the cache folder: the version for people, the hash so that changed pins or flags never meet old programs.
-    pub(crate) fn cache_key(&self) -> String {
+    /// Names the cache folder of a family: what is in it for people, the hash so that changed pins, flags or code never
+    /// meet old programs. What a control plane consists of lies together; a change of our own Go code has none of it
+    /// built again.
+    pub(crate) fn cache_key(&self, family: Family) -> String {
+        let (name, families) = match family {
+            Family::Etcd | Family::Kubernetes => (
+                self.version.trim_start_matches('v'),
+                &[Family::Etcd, Family::Kubernetes][..],
+            ),
+            Family::ClientGo => (CLIENT_GO.name, &[Family::ClientGo][..]),
+        };
         let mut hash = Sha256::new();
-        for family in [Family::Etcd, Family::Kubernetes] {
+        for &family in families {
             let module = self.module(family);
-            for part in [module.go_mod, module.go_sum, &self.ldflags(family)] {
+            let flags = self.ldflags(family);
+            let sources = module.sources.iter().map(|(_, code)| *code);
+            for part in [module.go_mod, module.go_sum, &flags].into_iter().chain(sources) {
                 hash.update(part.as_bytes());
                 hash.update([0]);
             }
         }
         let hash = data_encoding::HEXLOWER.encode(&hash.finalize());
-        format!("{}-{}", self.version.trim_start_matches('v'), &hash[..10])
+        format!("{name}-{}", &hash[..10])
     }
 }
 
@@ -192,23 +224,32 @@ mod tests {
     }
 
     #[test]
-    fn every_program_is_a_tool_of_its_module() {
+    fn every_program_is_a_tool_of_its_module_or_the_module_itself() {
         for kubernetes in KUBERNETES {
             for program in PROGRAMS {
                 let module = kubernetes.module(program.family);
-                assert!(
-                    module.go_mod.contains(&format!("\t{}\n", program.package)),
-                    "{}",
-                    program.name
-                );
+                let line = match program.family {
+                    Family::ClientGo => format!("\nmodule {}\n", program.package),
+                    _ => format!("\t{}\n", program.package),
+                };
+                assert!(module.go_mod.contains(&line), "{}", program.name);
             }
         }
     }
 
     #[test]
     fn versions_have_caches_of_their_own() {
-        assert!(KUBERNETES[0].cache_key().starts_with("1.37.2-"));
-        assert_ne!(KUBERNETES[0].cache_key(), KUBERNETES[1].cache_key());
+        let [new, old] = [0, 1].map(|n| move |family| KUBERNETES[n].cache_key(family));
+        assert!(new(Family::Kubernetes).starts_with("1.37.2-"));
+        assert_ne!(new(Family::Kubernetes), old(Family::Kubernetes));
+        assert_eq!(new(Family::Kubernetes), new(Family::Etcd));
+    }
+
+    #[test]
+    fn our_own_go_code_has_one_cache_for_all_versions() {
+        let [new, old] = [0, 1].map(|n| KUBERNETES[n].cache_key(Family::ClientGo));
+        assert!(new.starts_with("client-go-"));
+        assert_eq!(new, old);
     }
 
     #[test]

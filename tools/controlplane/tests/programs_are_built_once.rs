@@ -73,6 +73,7 @@ fn without_assets(command: &mut Command) {
         "TEST_ASSET_ETCD",
         "TEST_ASSET_KUBE_APISERVER",
         "TEST_ASSET_KUBECTL",
+        "TEST_ASSET_CLIENTGO_ELECTOR",
     ] {
         command.env_remove(name);
     }
@@ -197,6 +198,49 @@ fn and_without_go_every_way_out_is_named_and_no_other() {
             "{arguments:?}: {said}"
         );
     }
+}
+
+#[test]
+fn and_programs_of_our_own_lie_apart_so_that_they_are_built_alone() {
+    let builds = Builds::new();
+    builds.touch("go-on");
+    let built = |name: &str| {
+        let output = builds.command(&["path", name]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+    };
+    let elector = built("clientgo-elector");
+    assert_eq!(builds.calls(), ["clientgo-elector"]);
+    let source = elector.parent().unwrap().join("modules/client-go/main.go");
+    assert!(source.is_file(), "{} has its code", source.display());
+    assert_ne!(built("etcd").parent(), elector.parent());
+    assert_eq!(builds.calls(), ["clientgo-elector", "etcd"]);
+}
+
+#[test]
+fn and_they_are_not_looked_for_among_the_programs_of_a_control_plane() {
+    let place = Place::new();
+    let folder = place.path().to_str().unwrap();
+    std::fs::write(place.path().join("clientgo-elector"), "").unwrap();
+    let path = |variable: &str, value: &str| {
+        let mut command = place.controlplane(&["path", "clientgo-elector"]);
+        without_assets(&mut command);
+        let command = command
+            .env("PATH", place.path())
+            .env("LEASEWARDEN_CACHE", place.path())
+            .env(variable, value);
+        command.output().unwrap()
+    };
+    let output = path("KUBEBUILDER_ASSETS", folder);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for way in ["install Go", "TEST_ASSET_CLIENTGO_ELECTOR", "LEASEWARDEN_CACHE"] {
+        assert!(said.contains(way), "{way} is not in: {said}");
+    }
+    assert!(!said.contains("KUBEBUILDER_ASSETS"), "no way out of this: {said}");
+    let file = format!("{folder}/clientgo-elector");
+    let output = path("TEST_ASSET_CLIENTGO_ELECTOR", &file);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), file);
 }
 
 #[test]

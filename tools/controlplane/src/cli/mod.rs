@@ -73,7 +73,8 @@ enum Subcommands {
     ///
     /// Safe to run twice at once (the second waits) and to interrupt (finished programs are kept).
     Build {
-        /// etcd, etcdctl, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kubelet
+        /// etcd, etcdctl, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kubelet,
+        /// clientgo-elector
         programs: Vec<String>,
     },
     /// Print where a program is; builds it when it is not there yet
@@ -96,7 +97,11 @@ impl Cli {
                     return Ok(ExitCode::FAILURE);
                 }
             }
-            Subcommands::Build { programs } => println!("{}", build_programs(&programs)?.display()),
+            Subcommands::Build { programs } => {
+                for folder in build_programs(&programs)? {
+                    println!("{}", folder.display());
+                }
+            }
             Subcommands::Path { program } => println!("{}", locate(&program)?.display()),
             Subcommands::Supervise => return Ok(supervise::main()),
         }
