@@ -46,12 +46,9 @@ const DEEDS: [Deed; 7] = [
 ];
 
 impl Deed {
-    /// Deletes or rewrites: what the claim excuses.
+    /// Deletes or rewrites: what the claim excuses. A duration that is edited and a holder that is wiped excuse nothing.
     fn is_an_excuse(self) -> bool {
-        matches!(
-            self,
-            Self::EditTheDuration | Self::Wipe | Self::Rewrite | Self::Delete
-        )
+        matches!(self, Self::Rewrite | Self::Delete)
     }
 
     fn command(self, plane: &ControlPlane, namespace: &str, lease: &str, nth: usize) -> Command {
