@@ -128,6 +128,9 @@ pub(super) struct Bounds {
     pub(super) allowance: Option<u64>,
     /// By how much the clock of a second API server is ahead, within the allowance.
     pub(super) skew: u64,
+    /// Whether steps are left out that change nothing: a read is handled when it is sent and never lost, and a write that
+    /// lost hears it at once. `reductions` shows that nothing is overlooked so.
+    pub(super) reduced: bool,
     /// Whether what follows without faults is looked at from every state.
     pub(super) rollout: bool,
     pub(super) reaches: &'static [Reach],
@@ -151,10 +154,19 @@ impl Bounds {
             meddler: &[],
             allowance: None,
             skew: 0,
+            reduced: true,
             rollout: false,
             reaches: &[],
             depth: None,
             off: None,
+        }
+    }
+
+    /// The same with every step.
+    pub(super) fn unreduced(self) -> Self {
+        Self {
+            reduced: false,
+            ..self
         }
     }
 

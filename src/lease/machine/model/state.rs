@@ -152,9 +152,11 @@ impl State {
                     {
                         actions.push(Action::Answer(at));
                     }
-                    let writes =
-                        |f: &Flight| f.process == at && f.awaited && !matches!(f.request, Request::Get);
-                    if self.faults > 0 && self.flights.iter().any(writes) {
+                    let may_be_lost = |f: &Flight| {
+                        let read = matches!(f.request, Request::Get);
+                        f.process == at && f.awaited && !(read && bounds.reduced)
+                    };
+                    if self.faults > 0 && self.flights.iter().any(may_be_lost) {
                         actions.push(Action::GiveUp(at));
                     }
                 }
@@ -205,7 +207,7 @@ impl State {
                 let (process, awaited) = (next.flights[at].process, next.flights[at].awaited);
                 next.handle(at, ahead, bounds);
                 // A write that lost stays lost: one whose conflict is told later is one that arrived later.
-                if awaited && matches!(next.flights[at].reply, Some(Reply::Conflict)) {
+                if bounds.reduced && awaited && matches!(next.flights[at].reply, Some(Reply::Conflict)) {
                     next.answer(bounds, process);
                 }
             }
@@ -301,7 +303,7 @@ impl State {
             self.flights.push(flight);
             // A read that is handled later is one that was sent later: nothing counts from its sending.
             let last = self.flights.len() - 1;
-            if bounds.skew == 0 && matches!(self.flights[last].request, Request::Get) {
+            if bounds.reduced && bounds.skew == 0 && matches!(self.flights[last].request, Request::Get) {
                 self.handle(last, false, bounds);
             }
         }

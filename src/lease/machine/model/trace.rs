@@ -42,7 +42,8 @@ fn passed(lines: &mut Vec<String>, ticks: &mut u64, time: u64) {
     *ticks = 0;
 }
 
-fn line(bounds: &Bounds, before: &State, action: Action, after: &State) -> String {
+/// What an action made of a state.
+pub(super) fn line(bounds: &Bounds, before: &State, action: Action, after: &State) -> String {
     let name = |process: usize| bounds.candidates[process].name;
     let verb = |request: &Request| match request {
         Request::Get => "read",
