@@ -1,6 +1,6 @@
 //! Looks for two leaders at once, and for tokens that fall, in what the processes said.
 //!
-//! A leadership is the time from just after its guard was first found valid to just before it was last found so. A
+//! A leadership is the time from just before its guard was first found valid to just before it was last found so. A
 //! process that is stopped says nothing meanwhile, so its time ends where it last acted; one that would act after it is
 //! resumed would say so. Two leaderships of a stream must not share a moment.
 

@@ -123,6 +123,29 @@ impl Node {
     }
 }
 
+/// How often each kind of fault has happened.
+type Happened = BTreeMap<&'static str, u64>;
+
+impl Run {
+    fn is_over(&self, elapsed: Duration, hand_overs: u64, happened: &Happened) -> bool {
+        if let Some(wanted) = self.hand_overs {
+            return hand_overs >= wanted;
+        }
+        // What makes it a soak is waited for: on a loaded machine fewer faults fit into the same time.
+        let enough =
+            hand_overs >= self.at_least && happened.values().all(|times| *times >= self.faults_at_least);
+        elapsed >= if enough { self.lasts } else { self.lasts * 5 }
+    }
+}
+
+fn progress(elapsed: Duration, hand_overs: u64, happened: &Happened, store: &Store) {
+    let (seconds, faults) = (elapsed.as_secs(), happened.values().sum::<u64>());
+    eprintln!(
+        "[{seconds:5} s] {hand_overs} hand-overs, {faults} faults, {:?}",
+        store.tally()
+    );
+}
+
 pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
     let seed = run.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut lots = fastrand::Rng::with_seed(seed);
@@ -173,14 +196,10 @@ pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
         ttl: Duration::from_secs(run.ttl),
     };
     let begun = Instant::now();
-    let is_over = || match run.hand_overs {
-        Some(wanted) => heard.checker().hand_overs() >= wanted,
-        None => begun.elapsed() >= run.lasts,
-    };
-    let mut happened: BTreeMap<&'static str, u64> = ALL.iter().map(|kind| (kind.name(), 0)).collect();
+    let mut happened: Happened = ALL.iter().map(|kind| (kind.name(), 0)).collect();
     let mut said = begun;
     let mut round: Vec<_> = Vec::new();
-    while !is_over() {
+    while !run.is_over(begun.elapsed(), heard.checker().hand_overs(), &happened) {
         // Each kind once before any comes again.
         if round.is_empty() {
             round.extend(ALL);
@@ -197,12 +216,7 @@ pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
         }
         if said.elapsed() > Duration::from_secs(10) {
             said = Instant::now();
-            let (hand_overs, faults) = (heard.checker().hand_overs(), happened.values().sum::<u64>());
-            let seconds = begun.elapsed().as_secs();
-            eprintln!(
-                "[{seconds:5} s] {hand_overs} hand-overs, {faults} faults, {:?}",
-                store.tally()
-            );
+            progress(begun.elapsed(), heard.checker().hand_overs(), &happened, &store);
         }
     }
     let took = begun.elapsed();

@@ -47,7 +47,7 @@ pub(crate) struct Run {
     /// Repeats the lots of an earlier run. What the machine does in between is not repeated. Default: at random, printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Stops after so long.
+    /// Stops after so long, or up to five times as long if too few hand-overs or faults have happened by then.
     #[arg(long = "for", value_parser = humantime::parse_duration, default_value = "2m", value_name = "TIME")]
     lasts: Duration,
     /// Stops after so many hand-overs instead.
