@@ -1,6 +1,9 @@
 //! The names of `tracing` events are an interface: what is emitted is what `leasewarden::telemetry` lists, and what
 //! `docs/observability.md` shows. In a program of its own, because it watches the events of all threads.
 
+// This is a test throughout.
+#![allow(clippy::unwrap_used)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
@@ -88,7 +91,7 @@ async fn events_bear_the_listed_targets_and_fields() {
         .build()
         .unwrap();
     let work = |leadership: leasewarden::election::Leadership| async move {
-        drop(leadership.stop_requested().await)
+        drop(leadership.stop_requested().await);
     };
     a.register(StreamSpec::new(
         orders.clone(),

@@ -48,7 +48,7 @@ impl Worker {
             }
             // Dropping it says that nothing is told; what is wrong is said to who acquires.
             Err(error) => {
-                tracing::debug!(target: crate::telemetry::LEASE, %error, "a stream cannot be followed")
+                tracing::debug!(target: crate::telemetry::LEASE, %error, "a stream cannot be followed");
             }
         }
     }
