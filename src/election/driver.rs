@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -84,6 +87,8 @@ struct Call {
     attempt: Attempt,
     sent: Instant,
     task: AbortHandle,
+    /// Whether the metrics hook has been told how it ended.
+    told: Arc<AtomicBool>,
 }
 
 /// What the loop holds while it runs.
@@ -248,9 +253,7 @@ impl Driver {
             Output::Release(id, term) => self.release(id, term),
             Output::Forget(id) => {
                 if let Some(call) = self.hands.calls.remove(&id) {
-                    if !call.task.is_finished() {
-                        self.tell(attempted(call.attempt, AttemptOutcome::TimedOut, call.sent));
-                    }
+                    self.timed_out(&call);
                     call.task.abort();
                 }
             }
@@ -331,6 +334,12 @@ impl Driver {
             stream = %self.stream, instance = %self.instance, term, %reason,
             "no longer leading"
         );
+        // A renewal that is still under way is left alone, and comes too late.
+        for call in self.hands.calls.values() {
+            if call.attempt == Attempt::Extend {
+                self.timed_out(call);
+            }
+        }
         self.tell(ElectionEventKind::Lost {
             reason: reason.clone(),
         });
@@ -416,14 +425,31 @@ impl Driver {
     ) {
         let outbox = self.outbox.clone();
         let (metrics, stream, sent) = (self.metrics.clone(), self.stream.clone(), Instant::now());
+        let told = Arc::<AtomicBool>::default();
+        let answered = Arc::clone(&told);
         let task = tokio::task::spawn_local(async move {
             let (outcome, input) = call.await;
             let _ = outbox.send(Message::Input(input));
-            metrics.tell(&stream, attempted(attempt, outcome, sent));
+            if !answered.swap(true, Ordering::Relaxed) {
+                metrics.tell(&stream, attempted(attempt, outcome, sent));
+            }
         });
         let task = task.abort_handle();
         self.hands.calls.retain(|_, call| !call.task.is_finished());
-        self.hands.calls.insert(id, Call { attempt, sent, task });
+        let call = Call {
+            attempt,
+            sent,
+            task,
+            told,
+        };
+        self.hands.calls.insert(id, call);
+    }
+
+    /// Nobody waits for this answer any more. Should it come yet, it is not told a second time.
+    fn timed_out(&self, call: &Call) {
+        if !call.told.swap(true, Ordering::Relaxed) {
+            self.tell(attempted(call.attempt, AttemptOutcome::TimedOut, call.sent));
+        }
     }
 
     /// A stream without a leader has no metrics of leadership.

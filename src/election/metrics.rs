@@ -206,3 +206,33 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_blocks_nobody_and_what_was_missed_is_told() {
+        let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+        let (hear, heard) = std::sync::mpsc::channel();
+        let metrics = Metrics::start(Box::new(move |event| {
+            // Until the sender is gone.
+            let _ = blocked.recv();
+            let _ = hear.send(event.missed);
+        }))
+        .unwrap();
+        let stream = StreamName::new("orders").unwrap();
+        let tell = || metrics.tell(&stream, ElectionEventKind::Acquired { token: None });
+        // One may be with the hook, the queue is full, and ten at least are missed.
+        for _ in 0..QUEUE + 11 {
+            tell();
+        }
+        drop(unblock);
+        let first: Vec<_> = (0..QUEUE).map(|_| heard.recv().unwrap()).collect();
+        assert!(first.iter().all(|missed| *missed == 0));
+        tell();
+        drop(metrics);
+        let missed = heard.iter().last().unwrap();
+        assert!((10..=11).contains(&missed), "{missed}");
+    }
+}
