@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         |leadership| {
             on_a_thread(leadership, |guard| {
                 let _ = side_effect(guard, || {
-                    println!("a piece of work, under token {:?}", guard.token())
+                    println!("a piece of work, under token {:?}", guard.token());
                 });
                 std::thread::sleep(Duration::from_millis(200));
             })
@@ -102,6 +102,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::{
         path::Path,
@@ -270,7 +271,7 @@ mod tests {
         // Past the moment at which the work is told, and no further: the deadline never comes.
         let valid_until = a.status(&orders()).unwrap().valid_until.unwrap();
         let left = valid_until.since(clock.now());
-        clock.advance(left - a.settings().stop_margin() + Duration::from_millis(10));
+        clock.advance(left.saturating_sub(a.settings().stop_margin()) + Duration::from_millis(10));
         eventually("the child is gone", || !lock.child_runs()).await;
         assert!(clock.now() < valid_until, "before the deadline");
         eventually("the release is sent", || lock.releases() == [false]).await;

@@ -77,6 +77,7 @@ async fn work(leadership: Leadership) {
 // [shutdown]
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 mod tests {
     use leasewarden::{LockServiceExt, lock::InMemoryLockService};
 
