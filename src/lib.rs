@@ -2,6 +2,7 @@
 //!
 //! * [`lock`]: the [`LockService`] trait and what it speaks in; knows no Kubernetes.
 //! * [`lease`]: the implementation on Kubernetes Leases.
+//! * [`telemetry`]: the names of `tracing` targets and fields.
 //! * [`election`]: one leader per stream on any lock service, and the work that runs only there.
 //! * `testkit` (feature `testkit`): the lock contract as a test suite for any implementation.
 //! * `crd` (feature `crd`) and `operator` (feature `operator`): `ChangeStreamLeader` and its controller.
@@ -20,6 +21,7 @@ pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;
 mod rules;
+pub mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
@@ -35,3 +37,8 @@ pub use lock::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So does the code of the pages.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/observability.md")]
+struct Observability;

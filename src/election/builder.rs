@@ -7,6 +7,7 @@ use tokio::{runtime::Handle, sync::mpsc, task::LocalSet};
 use super::{
     coordinator::{LeaderElectionCoordinator, Parts, command},
     error::CoordinatorError,
+    metrics::{ElectionEvent, Hook, Metrics},
     settings::ElectionSettings,
 };
 use crate::lock::{InstanceId, LockService};
@@ -22,6 +23,7 @@ pub struct CoordinatorBuilder {
     settings: ElectionSettings,
     runtime: Option<Handle>,
     slice: Duration,
+    metrics: Option<Hook>,
 }
 
 impl CoordinatorBuilder {
@@ -32,6 +34,7 @@ impl CoordinatorBuilder {
             settings: ElectionSettings::default(),
             runtime: None,
             slice: SLICE,
+            metrics: None,
         }
     }
 
@@ -62,6 +65,32 @@ impl CoordinatorBuilder {
         self
     }
 
+    /// Who hears of attempts, acquisitions, losses and changes of role. Default: nobody.
+    ///
+    /// It is called on a thread of its own. One that is slow misses events and delays nothing; one that panics is
+    /// called again for the next event. It may be called for some time after the coordinator is gone.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use leasewarden::{election::{ElectionEventKind, LeaderElectionCoordinator}, lock::InMemoryLockService};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut losses = 0;
+    /// let coordinator = LeaderElectionCoordinator::builder(Arc::new(InMemoryLockService::new()))
+    ///     .metrics(move |event| {
+    ///         if let ElectionEventKind::Lost { reason } = &event.kind {
+    ///             losses += 1;
+    ///             println!("{}: loss {losses}, {}", event.stream, reason.as_str());
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn metrics(mut self, hook: impl FnMut(&ElectionEvent) + Send + 'static) -> Self {
+        self.metrics = Some(Box::new(hook));
+        self
+    }
+
     /// Starts the coordinator's thread. No stream is registered yet, and nothing is sent.
     ///
     /// # Errors
@@ -78,6 +107,10 @@ impl CoordinatorBuilder {
                 InstanceId::unique(if host.is_empty() { "instance" } else { &host })?
             }
         };
+        let metrics = match self.metrics {
+            Some(hook) => Metrics::start(hook).map_err(CoordinatorError::Thread)?,
+            None => Metrics::default(),
+        };
         let (commands, receiver) = mpsc::unbounded_channel();
         let own = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -93,6 +126,7 @@ impl CoordinatorBuilder {
             settings: self.settings,
             runtime,
             slice: self.slice,
+            metrics,
             commands,
         }))
     }

@@ -24,6 +24,7 @@ use super::{
     driver::{Driver, Hands, Message, Pulse, initial_status},
     error::{CoordinatorError, Unfinished},
     machine::{Machine, Wish},
+    metrics::Metrics,
     settings::ElectionSettings,
     spec::StreamSpec,
     status::{StreamState, StreamStatus},
@@ -61,6 +62,7 @@ pub(super) struct Parts {
     pub(super) settings: ElectionSettings,
     pub(super) runtime: Handle,
     pub(super) slice: Duration,
+    pub(super) metrics: Metrics,
     pub(super) commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -210,6 +212,7 @@ impl LeaderElectionCoordinator {
             status,
             changes: self.changes.clone(),
             pulse,
+            metrics: self.parts.metrics.clone(),
             hands: Hands::default(),
         };
         self.parts
@@ -378,13 +381,19 @@ impl LeaderElectionCoordinator {
         self.streams().values().map(|entry| entry.pulse.last()).min()
     }
 
-    /// Ends the thread with everything on it, as a crash of the process does.
+    /// Ends the thread as a crash of its loops does, and leaves the rest of the process.
     #[cfg(test)]
-    pub(super) fn crash(self) {
+    pub(super) fn kill_loops(&self) {
         let (ended, end) = std::sync::mpsc::channel();
         let _ = self.parts.commands.send(Command::Die(ended));
         // Fails once the thread runs nothing any more.
         let _ = end.recv();
+    }
+
+    /// Ends the thread with everything on it, as a crash of the process does.
+    #[cfg(test)]
+    pub(super) fn crash(self) {
+        self.kill_loops();
     }
 }
 

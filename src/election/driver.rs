@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -18,12 +21,14 @@ use super::{
     answer::{freeing, granting, guarded, news, panic_message},
     leadership::{Leadership, Reins},
     machine::{CallId, End, Held, Input, Machine, News, Output, TermNo, Wish},
+    metrics::{Attempt, AttemptOutcome, ElectionEventKind, Metrics},
     status::{DeploymentMode, HolderSeen, IfStuck, Loss, LossReason, Role, StreamState, StreamStatus},
 };
 use crate::lock::{
-    AcquireRequest, BoxFuture, Change, Changes, Claim, ExtendRequest, InstanceId, LockService, Moment,
-    NewsSource, ReleaseRequest, StreamName, Term, Ttl,
+    AcquireRequest, BoxFuture, Change, Changes, Claim, ExtendRequest, FencingToken, InstanceId, LockService,
+    Moment, NewsSource, ReleaseRequest, StreamName, Term, Ttl,
 };
+use crate::telemetry::ELECTION;
 
 /// The user's work.
 pub(super) type Work = Arc<dyn Fn(Leadership) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -73,7 +78,17 @@ pub(super) struct Driver {
     pub(super) status: watch::Sender<StreamStatus>,
     pub(super) changes: watch::Sender<u64>,
     pub(super) pulse: Arc<Pulse>,
+    pub(super) metrics: Metrics,
     pub(super) hands: Hands,
+}
+
+/// A request under way.
+struct Call {
+    attempt: Attempt,
+    sent: Instant,
+    task: AbortHandle,
+    /// Whether the metrics hook has been told how it ended.
+    told: Arc<AtomicBool>,
 }
 
 /// What the loop holds while it runs.
@@ -81,7 +96,7 @@ pub(super) struct Driver {
 pub(super) struct Hands {
     term: Option<(TermNo, Term)>,
     leading: Option<(Reins, AbortHandle)>,
-    calls: HashMap<CallId, AbortHandle>,
+    calls: HashMap<CallId, Call>,
     last_loss: Option<Loss>,
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -116,6 +131,14 @@ fn role(mode: DeploymentMode, state: StreamState) -> Role {
         (DeploymentMode::AllInstances, _) => Role::NotApplicable,
         (DeploymentMode::SingleLeader, StreamState::Working | StreamState::Draining) => Role::Leader,
         (DeploymentMode::SingleLeader, _) => Role::Standby,
+    }
+}
+
+fn attempted(attempt: Attempt, outcome: AttemptOutcome, sent: Instant) -> ElectionEventKind {
+    ElectionEventKind::Attempt {
+        attempt,
+        outcome,
+        duration: sent.elapsed(),
     }
 }
 
@@ -230,7 +253,8 @@ impl Driver {
             Output::Release(id, term) => self.release(id, term),
             Output::Forget(id) => {
                 if let Some(call) = self.hands.calls.remove(&id) {
-                    call.abort();
+                    self.timed_out(&call);
+                    call.task.abort();
                 }
             }
             Output::StartWork {
@@ -238,9 +262,14 @@ impl Driver {
                 valid_until,
                 token,
             } => {
-                tracing::info!(stream = %self.stream, instance = %self.instance, ?token, "leading");
                 let number = term;
                 let term = self.term(number);
+                tracing::info!(
+                    target: ELECTION,
+                    stream = %self.stream, instance = %self.instance, %term, token = token.map(FencingToken::get),
+                    "leading"
+                );
+                self.tell(ElectionEventKind::Acquired { token });
                 let outbox = self.outbox.clone();
                 let gone = move || drop(outbox.send(Message::Input(Input::GuardsGone(number))));
                 let service = Arc::clone(&self.service);
@@ -251,13 +280,21 @@ impl Driver {
             }
             Output::Deadline(_) => {}
             Output::AskStop(reason) => {
-                tracing::info!(stream = %self.stream, instance = %self.instance, %reason, "asking the work to stop");
+                tracing::info!(
+                    target: ELECTION,
+                    stream = %self.stream, instance = %self.instance, %reason,
+                    "asking the work to stop"
+                );
                 if let Some((reins, _)) = &self.hands.leading {
                     reins.ask_stop(reason);
                 }
             }
             Output::TellLost(reason) => {
-                tracing::warn!(stream = %self.stream, instance = %self.instance, %reason, "leadership cannot be kept");
+                tracing::warn!(
+                    target: ELECTION,
+                    stream = %self.stream, instance = %self.instance, %reason,
+                    "leadership cannot be kept"
+                );
                 if let Some((reins, _)) = &self.hands.leading {
                     reins.tell_lost(reason);
                 }
@@ -271,18 +308,41 @@ impl Driver {
         let (stream, instance) = (&self.stream, &self.instance);
         match self.if_stuck {
             IfStuck::Wait => tracing::error!(
+                target: ELECTION,
                 %stream, %instance,
                 "the work goes on although its leadership is over; the lock is left to expire"
             ),
             IfStuck::AbortProcess => {
-                tracing::error!(%stream, %instance, "the work goes on although its leadership is over; aborting");
+                tracing::error!(
+                    target: ELECTION,
+                    %stream, %instance,
+                    "the work goes on although its leadership is over; aborting"
+                );
                 std::process::abort();
             }
         }
     }
 
     fn cut_off(&mut self, reason: LossReason) {
-        tracing::info!(stream = %self.stream, instance = %self.instance, %reason, "no longer leading");
+        let term = self
+            .hands
+            .term
+            .as_ref()
+            .map(|(_, term)| tracing::field::display(term));
+        tracing::info!(
+            target: ELECTION,
+            stream = %self.stream, instance = %self.instance, term, %reason,
+            "no longer leading"
+        );
+        // A renewal that is still under way is left alone, and comes too late.
+        for call in self.hands.calls.values() {
+            if call.attempt == Attempt::Extend {
+                self.timed_out(call);
+            }
+        }
+        self.tell(ElectionEventKind::Lost {
+            reason: reason.clone(),
+        });
         if let Some((reins, work)) = self.hands.leading.take() {
             reins.end(reason.clone());
             work.abort();
@@ -327,9 +387,10 @@ impl Driver {
         let request =
             AcquireRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
         let service = Arc::clone(&self.service);
-        self.call(id, async move {
+        self.call(id, Attempt::Acquire, async move {
             let answer = guarded(service.acquire(request)).await;
-            Input::Acquired(id, granting(answer, &term, &*service))
+            let answer = granting(answer, &term, &*service);
+            (AttemptOutcome::of_answer(&answer), Input::Acquired(id, answer))
         });
     }
 
@@ -338,9 +399,10 @@ impl Driver {
         let request =
             ExtendRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
         let service = Arc::clone(&self.service);
-        self.call(id, async move {
+        self.call(id, Attempt::Extend, async move {
             let answer = guarded(service.extend(request)).await;
-            Input::Extended(id, granting(answer, &term, &*service))
+            let answer = granting(answer, &term, &*service);
+            (AttemptOutcome::of_answer(&answer), Input::Extended(id, answer))
         });
     }
 
@@ -348,20 +410,53 @@ impl Driver {
         let term = self.term(term);
         let request = ReleaseRequest::new(&self.stream, &self.instance).claim(Claim::Term(term));
         let service = Arc::clone(&self.service);
-        self.call(id, async move {
+        self.call(id, Attempt::Release, async move {
             let freed = freeing(guarded(service.release(request)).await);
-            Input::Released(id, freed)
+            (AttemptOutcome::of_release(&freed), Input::Released(id, freed))
         });
     }
 
     /// Sends a request as a task of its own: no request waits for another, and none holds the loop up.
-    fn call(&mut self, id: CallId, call: impl Future<Output = Input> + 'static) {
+    fn call(
+        &mut self,
+        id: CallId,
+        attempt: Attempt,
+        call: impl Future<Output = (AttemptOutcome, Input)> + 'static,
+    ) {
         let outbox = self.outbox.clone();
+        let (metrics, stream, sent) = (self.metrics.clone(), self.stream.clone(), Instant::now());
+        let told = Arc::<AtomicBool>::default();
+        let answered = Arc::clone(&told);
         let task = tokio::task::spawn_local(async move {
-            let _ = outbox.send(Message::Input(call.await));
+            let (outcome, input) = call.await;
+            let _ = outbox.send(Message::Input(input));
+            if !answered.swap(true, Ordering::Relaxed) {
+                metrics.tell(&stream, attempted(attempt, outcome, sent));
+            }
         });
-        self.hands.calls.retain(|_, call| !call.is_finished());
-        self.hands.calls.insert(id, task.abort_handle());
+        let task = task.abort_handle();
+        self.hands.calls.retain(|_, call| !call.task.is_finished());
+        let call = Call {
+            attempt,
+            sent,
+            task,
+            told,
+        };
+        self.hands.calls.insert(id, call);
+    }
+
+    /// Nobody waits for this answer any more. Should it come yet, it is not told a second time.
+    fn timed_out(&self, call: &Call) {
+        if !call.told.swap(true, Ordering::Relaxed) {
+            self.tell(attempted(call.attempt, AttemptOutcome::TimedOut, call.sent));
+        }
+    }
+
+    /// A stream without a leader has no metrics of leadership.
+    fn tell(&self, kind: ElectionEventKind) {
+        if self.mode == DeploymentMode::SingleLeader {
+            self.metrics.tell(&self.stream, kind);
+        }
     }
 
     fn publish(&mut self) {
@@ -389,13 +484,19 @@ impl Driver {
             source: self.machine.source(),
         };
         let mut notable = false;
+        let mut was = status.role;
+        let is = status.role;
         self.status.send_if_modified(|old| {
             notable =
                 old.state != status.state || old.token != status.token || old.last_loss != status.last_loss;
             let changed = *old != status;
+            was = old.role;
             *old = status;
             changed
         });
+        if was != is {
+            self.tell(ElectionEventKind::RoleChanged { from: was, to: is });
+        }
         if notable {
             self.changes.send_modify(|version| *version += 1);
         }

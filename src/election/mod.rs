@@ -4,6 +4,7 @@
 //!   while the work runs, and ends the work before anybody else may start.
 //! * [`Leadership`]: what the work gets. It says whether this instance may act *now*, and asks the clock itself.
 //! * [`ElectionSettings`]: one knob, the TTL; the rest follows by stated formulas.
+//! * [`ElectionEvent`]: what a metrics hook hears ([`CoordinatorBuilder::metrics`]).
 //! * [`TokenChecker`]: for the store, which refuses what a deposed leader still sends.
 //!
 //! Everything here stands on the [`LockService`](crate::LockService) trait and knows no Kubernetes. What is decided is
@@ -32,6 +33,7 @@ mod fencing;
 mod leadership;
 #[doc(hidden)]
 pub mod machine;
+mod metrics;
 mod settings;
 mod spec;
 mod status;
@@ -43,6 +45,7 @@ pub use coordinator::{LeaderElectionCoordinator, Stopping};
 pub use error::{CoordinatorError, Unfinished};
 pub use fencing::{StaleToken, TokenChecker};
 pub use leadership::{Leadership, NotLeading};
+pub use metrics::{Attempt, AttemptOutcome, ElectionEvent, ElectionEventKind};
 pub use settings::{ElectionSettings, ElectionSettingsBuilder, UnsafeSettings};
 pub use spec::StreamSpec;
 pub use status::{

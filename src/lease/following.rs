@@ -47,7 +47,9 @@ impl Worker {
                 slot.comes_from(self.source(&slot));
             }
             // Dropping it says that nothing is told; what is wrong is said to who acquires.
-            Err(error) => tracing::debug!(%error, "a stream cannot be followed"),
+            Err(error) => {
+                tracing::debug!(target: crate::telemetry::LEASE, %error, "a stream cannot be followed");
+            }
         }
     }
 
@@ -97,7 +99,7 @@ impl Worker {
                 let now = self.now();
                 let observed = slot.machine.borrow_mut().observe(now.at, *lease);
                 if let Err(error) = observed {
-                    tracing::debug!(%error, "a watched lease is unusable");
+                    tracing::debug!(target: crate::telemetry::LEASE, %error, "a watched lease is unusable");
                 }
                 slot.tell(now);
                 slot.moved();
@@ -127,8 +129,9 @@ impl Worker {
             Selector::Labels => {
                 if self.following.label_watch.replace(Permission::Denied) != Permission::Denied {
                     tracing::warn!(
+                        target: crate::telemetry::LEASE,
                         namespace,
-                        message,
+                        reason = message,
                         "not permitted to list and watch leases.coordination.k8s.io by label: watching each stream's lease by \
                          its name"
                     );
@@ -144,9 +147,10 @@ impl Worker {
                 let Some(slot) = self.slots.get(name) else { return };
                 if !self.following.polls.replace(true) {
                     tracing::warn!(
+                        target: crate::telemetry::LEASE,
                         namespace,
                         lease = name,
-                        message,
+                        reason = message,
                         "not permitted to list and watch leases.coordination.k8s.io by name either: polling"
                     );
                 }
@@ -160,7 +164,7 @@ impl Worker {
         match watched {
             Selector::Labels => {
                 if self.following.label_watch.replace(Permission::Granted) != Permission::Granted {
-                    tracing::info!(namespace, "watching the leases of all streams by label");
+                    tracing::info!(target: crate::telemetry::LEASE, namespace, "watching the leases of all streams by label");
                 }
                 for slot in self.slots.those(Slot::is_followed) {
                     if !slot.machine.borrow().left_selector() {
@@ -172,7 +176,7 @@ impl Worker {
             Selector::Name(name) => {
                 self.following.polls.set(false);
                 if let Some(slot) = self.slots.get(name) {
-                    tracing::debug!(namespace, lease = name, "watching a lease by its name");
+                    tracing::debug!(target: crate::telemetry::LEASE, namespace, lease = name, "watching a lease by its name");
                     slot.comes_from(NewsSource::OwnWatch);
                 }
             }
@@ -188,7 +192,7 @@ impl Worker {
         tokio::task::spawn_local(async move {
             let _permit = worker.reading.acquire().await;
             if let Err(error) = worker.drive(&slot, &mut Read::default()).await {
-                tracing::debug!(%error, "could not read a lease that left the watch");
+                tracing::debug!(target: crate::telemetry::LEASE, %error, "could not read a lease that left the watch");
             }
             worker.watch(&slot);
         });

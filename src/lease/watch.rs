@@ -125,6 +125,7 @@ async fn run(client: kube::Client, namespace: String, selector: Selector, tell: 
             }
             Err(error) => {
                 tracing::debug!(
+                    target: crate::telemetry::LEASE,
                     namespace,
                     error = chain(&error),
                     "watching leases failed, trying again"

@@ -155,7 +155,7 @@ impl Worker {
         }
         let stream = request.stream.clone();
         let answer = self.drive(&slot, &mut Release::new(request)).await;
-        tracing::debug!(%stream, ?answer, "gave back a grant that nobody waited for");
+        tracing::debug!(target: crate::telemetry::LEASE, %stream, reason = ?answer, "gave back a grant that nobody waited for");
     }
 
     async fn acquire(self: &Rc<Self>, request: AcquireRequest, reply: oneshot::Sender<Delivery>) {

@@ -159,10 +159,10 @@ impl Flamingock {
         match self.service.release(ReleaseRequest::new(key, owner)).await {
             Ok(Released::Released | Released::NotHeld) => {}
             Ok(Released::Unknown(unknown)) => {
-                tracing::warn!(stream = %key, instance = %owner, reason = %unknown, "release_lock: outcome unknown; the lock will expire");
+                tracing::warn!(target: crate::telemetry::LOCK, stream = %key, instance = %owner, reason = %unknown, "release_lock: outcome unknown; the lock will expire");
             }
             Err(error) => {
-                tracing::warn!(stream = %key, instance = %owner, %error, "release_lock: failed; the lock will expire");
+                tracing::warn!(target: crate::telemetry::LOCK, stream = %key, instance = %owner, %error, "release_lock: failed; the lock will expire");
             }
         }
     }

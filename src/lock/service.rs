@@ -270,7 +270,7 @@ pub trait LockServiceExt: LockService {
                 Ok(Released::Released) => true,
                 Ok(Released::NotHeld) => false,
                 Ok(Released::Unknown(unknown)) => {
-                    tracing::warn!(stream = %stream, reason = %unknown, "release: outcome unknown");
+                    tracing::warn!(target: crate::telemetry::LOCK, stream = %stream, reason = %unknown, "release: outcome unknown");
                     false
                 }
                 Err(error) => swallowed("release", stream, &error),
@@ -301,11 +301,11 @@ fn settled(call: &str, stream: &StreamName, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Granted(_) => true,
         Outcome::Refused(refusal) => {
-            tracing::debug!(stream = %stream, %refusal, "{call}: refused");
+            tracing::debug!(target: crate::telemetry::LOCK, stream = %stream, reason = %refusal, "{call}: refused");
             false
         }
         Outcome::Unknown(unknown) => {
-            tracing::warn!(stream = %stream, reason = %unknown, "{call}: outcome unknown, reported as false");
+            tracing::warn!(target: crate::telemetry::LOCK, stream = %stream, reason = %unknown, "{call}: outcome unknown, reported as false");
             false
         }
     }
@@ -323,6 +323,6 @@ fn swallowed(call: &str, stream: &StreamName, error: &LockError) -> bool {
         said.push((action.clone(), Instant::now()));
     }
     let source = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(stream = %stream, %error, source, "{call}: failed, reported as false");
+    tracing::warn!(target: crate::telemetry::LOCK, stream = %stream, %error, source, "{call}: failed, reported as false");
     false
 }
