@@ -90,6 +90,15 @@ impl Checker {
         faults
     }
 
+    /// How many of the hand-overs were to another process.
+    pub(crate) fn to_others(&self) -> usize {
+        let pairs = |leaderships: &BTreeMap<i64, Vec<Leadership>>| {
+            let all = Self::in_order(leaderships);
+            all.windows(2).filter(|pair| pair[0].node != pair[1].node).count()
+        };
+        self.streams.values().map(pairs).sum()
+    }
+
     /// From the end of each leadership to the beginning of the next.
     pub(crate) fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();

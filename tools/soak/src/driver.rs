@@ -39,6 +39,8 @@ impl Heard {
 /// A process, and its way to the server. Killed when dropped.
 pub(crate) struct Node {
     number: usize,
+    /// How often it was started.
+    life: usize,
     pub(crate) proxy: FaultProxy,
     part: Part,
     child: Option<Child>,
@@ -73,7 +75,9 @@ impl Node {
             .kill_on_drop(true)
             .spawn()?;
         let stdout = child.stdout.take().ok_or("the process has no output")?;
-        let (heard, number) = (self.heard.clone(), self.number);
+        // A process that is started again is another one.
+        self.life += 1;
+        let (heard, number) = (self.heard.clone(), self.number + 1000 * self.life);
         self.listening.spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
@@ -96,7 +100,16 @@ impl Node {
         Pid::from_raw(i32::try_from(id)?).ok_or_else(|| "no process".into())
     }
 
+    /// Nobody but this program ends the processes.
+    fn is_alive(&mut self) -> Result<(), Error> {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => Ok(()),
+            ended => Err(format!("{} ended by itself: {ended:?}", self.part.id).into()),
+        }
+    }
+
     pub(crate) async fn kill(&mut self) -> Result<(), Error> {
+        self.is_alive()?;
         if let Some(mut child) = self.child.take() {
             child.kill().await?;
         }
@@ -116,7 +129,10 @@ impl Node {
                     return Err(format!("{} ended with {status}", self.part.id).into());
                 }
             }
-            Err(_) => child.kill().await?,
+            Err(_) => {
+                child.kill().await?;
+                return Err(format!("{} did not end when it was asked to", self.part.id).into());
+            }
         }
         while self.listening.join_next().await.is_some() {}
         Ok(())
@@ -144,6 +160,19 @@ fn progress(elapsed: Duration, hand_overs: u64, happened: &Happened, store: &Sto
         "[{seconds:5} s] {hand_overs} hand-overs, {faults} faults, {:?}",
         store.tally()
     );
+}
+
+/// Ends all processes, without faults.
+async fn end(nodes: &mut [Node]) -> Result<(), Error> {
+    eprintln!("soak: stopping the processes");
+    for node in &mut *nodes {
+        node.proxy.clear_rules();
+        node.proxy.restore();
+    }
+    for node in nodes {
+        node.end().await?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
@@ -178,6 +207,7 @@ pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
         };
         let mut node = Node {
             number,
+            life: 0,
             proxy,
             part,
             child: None,
@@ -220,14 +250,7 @@ pub(crate) async fn run(run: Run) -> Result<ExitCode, Error> {
         }
     }
     let took = begun.elapsed();
-    eprintln!("soak: stopping the processes");
-    for node in &mut nodes {
-        node.proxy.clear_rules();
-        node.proxy.restore();
-    }
-    for node in &mut nodes {
-        node.end().await?;
-    }
+    end(&mut nodes).await?;
     drop(background);
 
     let needed = Needed {

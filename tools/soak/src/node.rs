@@ -63,7 +63,10 @@ fn nanos() -> u64 {
     u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How often a leadership that goes on is told of.
+/// How often the guard is asked while a side effect is under way.
+const GUARD_ASKED_EVERY: Duration = Duration::from_millis(5);
+
+/// How often, in nanoseconds, a leadership that goes on is told of.
 const EVERY: u64 = 50_000_000;
 
 /// Runs until its input ends.
@@ -144,6 +147,14 @@ async fn hand_over(
 struct Told(Line);
 
 impl Told {
+    /// Notes that the guard is still valid.
+    fn ask(&mut self, leadership: &Leadership) {
+        let before = nanos();
+        if leadership.is_valid() {
+            self.0.last = self.0.last.max(before);
+        }
+    }
+
     fn say(&self) {
         if let Ok(line) = serde_json::to_string(&self.0) {
             println!("{line}");
@@ -199,7 +210,13 @@ async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap
         // A hand-over lets what was begun end first, so only a leadership that is lost leaves a write on its way: damage
         // in the store that checks nothing comes of faults alone. A store that cannot be reached or refuses the token
         // ends no leadership: the guard does.
-        let _ = effect.await;
+        let mut effect = std::pin::pin!(effect);
+        loop {
+            tokio::select! {
+                _ = &mut effect => break,
+                () = tokio::time::sleep(GUARD_ASKED_EVERY) => told.ask(&leadership),
+            }
+        }
         let ended = tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(lots.u64(5..30))) => leadership.is_stop_requested(),
             _ = leadership.stop_requested() => true,

@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
     pub(crate) hand_overs: u64,
+    /// Those of them to another process.
+    pub(crate) to_others: usize,
     /// After a leader that handed over.
     pub(crate) graceful: Takeovers,
     /// After one that was killed, stopped, cut off or wiped.
@@ -90,6 +92,7 @@ impl Report {
             seed,
             seconds: took.as_secs_f64(),
             hand_overs,
+            to_others: checker.to_others(),
             graceful: those(true),
             after_a_loss: those(false),
             faults,
@@ -125,8 +128,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}, {:.0} s, {} hand-overs",
-            self.seed, self.seconds, self.hand_overs
+            "seed {}, {:.0} s, {} hand-overs, {} of them to another process",
+            self.seed, self.seconds, self.hand_overs, self.to_others
         )?;
         writeln!(
             f,

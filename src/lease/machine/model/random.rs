@@ -46,7 +46,7 @@ fn crowd() -> Bounds {
 }
 
 /// Follows a schedule, and looks at every property in every state.
-fn follow(bounds: &Bounds, schedule: &[u16]) -> Result<State, (String, State)> {
+fn follow(bounds: &Bounds, schedule: &[u16]) -> Result<State, String> {
     let always = properties::of(bounds);
     let always = always.iter().filter(|p| p.expectation == Expectation::Always);
     let always: Vec<_> = always.collect();
@@ -64,7 +64,7 @@ fn follow(bounds: &Bounds, schedule: &[u16]) -> Result<State, (String, State)> {
         let _ = writeln!(told, "{}", trace::line(bounds, &state, *action, &next));
         for property in &always {
             if !(property.condition)(bounds, &next) {
-                return Err((format!("not: {}, after\n{told}", property.name), next));
+                return Err(format!("not: {}, after\n{told}", property.name));
             }
         }
         state = next;
@@ -82,9 +82,7 @@ fn search(bounds: &Bounds, cases: u32) -> Option<(Schedule, String)> {
     };
     let mut runner = TestRunner::new(config);
     let found = runner.run(&vec(any::<u16>(), 0..LONGEST), |schedule| {
-        follow(bounds, &schedule)
-            .map(drop)
-            .map_err(|(told, _)| TestCaseError::fail(told))
+        follow(bounds, &schedule).map(drop).map_err(TestCaseError::fail)
     });
     match found {
         Ok(()) => None,
@@ -141,7 +139,7 @@ fn random_schedules_hand_over() {
     for _ in 0..50 {
         use proptest::strategy::{Strategy, ValueTree};
         let schedule = strategy.new_tree(&mut runner).unwrap().current();
-        let state = follow(&crowd(), &schedule).unwrap_or_else(|(told, _)| panic!("{told}"));
+        let state = follow(&crowd(), &schedule).unwrap_or_else(|told| panic!("{told}"));
         let terms = state.server.history.iter().filter_map(|version| version.term());
         let mut terms: Vec<&str> = terms.collect();
         terms.dedup();
