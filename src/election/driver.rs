@@ -3,10 +3,7 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,15 +15,16 @@ use tokio::{
 };
 
 use super::{
-    answer::{freeing, granting, guarded, news, panic_message},
+    answer::{news, panic_message},
+    calls::Call,
     leadership::{Leadership, Reins},
     machine::{CallId, End, Held, Input, Machine, News, Output, TermNo, Wish},
-    metrics::{Attempt, AttemptOutcome, ElectionEventKind, Metrics},
+    metrics::{ElectionEventKind, Metrics},
     status::{DeploymentMode, HolderSeen, IfStuck, Loss, LossReason, Role, StreamState, StreamStatus},
 };
 use crate::lock::{
-    AcquireRequest, BoxFuture, Change, Changes, Claim, ExtendRequest, FencingToken, InstanceId, LockService,
-    Moment, NewsSource, ReleaseRequest, StreamName, Term, Ttl,
+    BoxFuture, Change, Changes, FencingToken, InstanceId, LockService, Moment, NewsSource, StreamName, Term,
+    Ttl,
 };
 use crate::telemetry::ELECTION;
 
@@ -82,21 +80,12 @@ pub(super) struct Driver {
     pub(super) hands: Hands,
 }
 
-/// A request under way.
-struct Call {
-    attempt: Attempt,
-    sent: Instant,
-    task: AbortHandle,
-    /// Whether the metrics hook has been told how it ended.
-    told: Arc<AtomicBool>,
-}
-
 /// What the loop holds while it runs.
 #[derive(Default)]
 pub(super) struct Hands {
     term: Option<(TermNo, Term)>,
     leading: Option<(Reins, AbortHandle)>,
-    calls: HashMap<CallId, Call>,
+    pub(super) calls: HashMap<CallId, Call>,
     last_loss: Option<Loss>,
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -131,14 +120,6 @@ fn role(mode: DeploymentMode, state: StreamState) -> Role {
         (DeploymentMode::AllInstances, _) => Role::NotApplicable,
         (DeploymentMode::SingleLeader, StreamState::Working | StreamState::Draining) => Role::Leader,
         (DeploymentMode::SingleLeader, _) => Role::Standby,
-    }
-}
-
-fn attempted(attempt: Attempt, outcome: AttemptOutcome, sent: Instant) -> ElectionEventKind {
-    ElectionEventKind::Attempt {
-        attempt,
-        outcome,
-        duration: sent.elapsed(),
     }
 }
 
@@ -254,7 +235,7 @@ impl Driver {
             Output::Forget(id) => {
                 if let Some(call) = self.hands.calls.remove(&id) {
                     self.timed_out(&call);
-                    call.task.abort();
+                    call.abort();
                 }
             }
             Output::StartWork {
@@ -336,7 +317,7 @@ impl Driver {
         );
         // A renewal that is still under way is left alone, and comes too late.
         for call in self.hands.calls.values() {
-            if call.attempt == Attempt::Extend {
+            if call.is_renewal() {
                 self.timed_out(call);
             }
         }
@@ -371,7 +352,7 @@ impl Driver {
     }
 
     /// The random term that goes by this number.
-    fn term(&mut self, number: TermNo) -> Term {
+    pub(super) fn term(&mut self, number: TermNo) -> Term {
         match &self.hands.term {
             Some((of, term)) if *of == number => term.clone(),
             _ => {
@@ -382,78 +363,8 @@ impl Driver {
         }
     }
 
-    fn acquire(&mut self, id: CallId, term: TermNo) {
-        let term = self.term(term);
-        let request =
-            AcquireRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
-        let service = Arc::clone(&self.service);
-        self.call(id, Attempt::Acquire, async move {
-            let answer = guarded(service.acquire(request)).await;
-            let answer = granting(answer, &term, &*service);
-            (AttemptOutcome::of_answer(&answer), Input::Acquired(id, answer))
-        });
-    }
-
-    fn extend(&mut self, id: CallId, term: TermNo) {
-        let term = self.term(term);
-        let request =
-            ExtendRequest::new(&self.stream, &self.instance, self.ttl).claim(Claim::Term(term.clone()));
-        let service = Arc::clone(&self.service);
-        self.call(id, Attempt::Extend, async move {
-            let answer = guarded(service.extend(request)).await;
-            let answer = granting(answer, &term, &*service);
-            (AttemptOutcome::of_answer(&answer), Input::Extended(id, answer))
-        });
-    }
-
-    fn release(&mut self, id: CallId, term: TermNo) {
-        let term = self.term(term);
-        let request = ReleaseRequest::new(&self.stream, &self.instance).claim(Claim::Term(term));
-        let service = Arc::clone(&self.service);
-        self.call(id, Attempt::Release, async move {
-            let freed = freeing(guarded(service.release(request)).await);
-            (AttemptOutcome::of_release(&freed), Input::Released(id, freed))
-        });
-    }
-
-    /// Sends a request as a task of its own: no request waits for another, and none holds the loop up.
-    fn call(
-        &mut self,
-        id: CallId,
-        attempt: Attempt,
-        call: impl Future<Output = (AttemptOutcome, Input)> + 'static,
-    ) {
-        let outbox = self.outbox.clone();
-        let (metrics, stream, sent) = (self.metrics.clone(), self.stream.clone(), Instant::now());
-        let told = Arc::<AtomicBool>::default();
-        let answered = Arc::clone(&told);
-        let task = tokio::task::spawn_local(async move {
-            let (outcome, input) = call.await;
-            let _ = outbox.send(Message::Input(input));
-            if !answered.swap(true, Ordering::Relaxed) {
-                metrics.tell(&stream, attempted(attempt, outcome, sent));
-            }
-        });
-        let task = task.abort_handle();
-        self.hands.calls.retain(|_, call| !call.task.is_finished());
-        let call = Call {
-            attempt,
-            sent,
-            task,
-            told,
-        };
-        self.hands.calls.insert(id, call);
-    }
-
-    /// Nobody waits for this answer any more. Should it come yet, it is not told a second time.
-    fn timed_out(&self, call: &Call) {
-        if !call.told.swap(true, Ordering::Relaxed) {
-            self.tell(attempted(call.attempt, AttemptOutcome::TimedOut, call.sent));
-        }
-    }
-
     /// A stream without a leader has no metrics of leadership.
-    fn tell(&self, kind: ElectionEventKind) {
+    pub(super) fn tell(&self, kind: ElectionEventKind) {
         if self.mode == DeploymentMode::SingleLeader {
             self.metrics.tell(&self.stream, kind);
         }

@@ -26,6 +26,7 @@
 
 mod answer;
 mod builder;
+mod calls;
 mod coordinator;
 mod driver;
 mod error;
