@@ -9,4 +9,4 @@ mod loss;
 mod outage;
 mod page;
 mod renewing;
-mod stage;
+pub mod stage;

@@ -14,7 +14,7 @@ use leasewarden::{
         StreamState, StreamStatus,
     },
     lease::LeaseLockService,
-    lock::{Clock, Moment, SystemClock},
+    lock::{Clock, Moment, NewsSource, SystemClock},
 };
 
 use crate::support::{World, eventually, instance, secs, stream};
@@ -243,7 +243,26 @@ impl Instance {
     /// Waits until it contends, and knows who leads.
     pub async fn stands_by(&self) {
         self.is(StreamState::Contending).await;
+        self.knows_the_holder().await;
+    }
+
+    pub async fn knows_the_holder(&self) {
         self.shows("the holder", |status| status.holder?.holder).await;
+    }
+
+    pub async fn follows(&self, source: NewsSource) {
+        self.shows(source, |status| (status.source == source).then_some(()))
+            .await;
+    }
+
+    /// Waits for two renewals that it is told of: after that nothing that it asked before is under way.
+    pub async fn hears_of_renewals(&self) {
+        let seen_at = |status: StreamStatus| status.holder.map(|holder| holder.seen_at);
+        for _ in 0..2 {
+            let before = seen_at(self.status());
+            self.shows("a renewal", |status| (seen_at(status) > before).then_some(()))
+                .await;
+        }
     }
 
     /// Waits for `n` renewals more.
