@@ -10,8 +10,8 @@ use leasewarden::{
     FencingToken,
     election::{Leadership, StreamState, TokenChecker},
     lease::LeaseLockService,
-    lock::{Clock, SystemClock},
 };
+use leasewarden_electors::{is_stopped, now};
 use leasewarden_faultproxy::{FaultProxy, Seen};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ async fn is_node() -> bool {
         let token = leadership.token().unwrap();
         loop {
             // Read before the guard is asked: what is printed was decided after this moment.
-            let at = SystemClock.now().since_origin().as_nanos();
+            let at = now();
             if !leadership.is_valid() {
                 println!("\nnode: invalid {token} {at}");
                 return;
@@ -66,7 +66,7 @@ async fn is_node() -> bool {
 struct Said {
     what: String,
     token: FencingToken,
-    at: u128,
+    at: u64,
 }
 
 /// Another process. Killed when dropped.
@@ -140,21 +140,8 @@ impl Node {
 
     /// Waits until the kernel says that it stands still.
     async fn stands_still(&self) {
-        let stat = format!("/proc/{}/stat", self.pid().as_raw_nonzero());
-        eventually("it is stopped", || async {
-            let stat = std::fs::read_to_string(&stat).unwrap();
-            stat.rsplit(')')
-                .next()?
-                .trim_start()
-                .starts_with('T')
-                .then_some(())
-        })
-        .await;
+        eventually("it is stopped", || async { is_stopped(self.pid()).then_some(()) }).await;
     }
-}
-
-fn nanos() -> u128 {
-    SystemClock.now().since_origin().as_nanos()
 }
 
 // Reported against Ray (enhancements#65).
@@ -173,7 +160,7 @@ async fn scenario_09_a_process_that_stood_still_for_two_terms_does_nothing_more_
 
     node.signal(Signal::STOP);
     node.stands_still().await;
-    let stopped = nanos();
+    let stopped = now();
     let stage = Stage::default();
     let other = Instance::steady(world.locks(), "b", TTL, &stage);
     other.leads().await;
@@ -181,8 +168,8 @@ async fn scenario_09_a_process_that_stood_still_for_two_terms_does_nothing_more_
     assert!(new > old);
     store.check(&orders, new).unwrap();
     let resumed = eventually("two terms have passed", || async {
-        let now = nanos();
-        (now > stopped + Duration::from_secs(2 * TTL).as_nanos()).then_some(now)
+        let moment = now();
+        (u128::from(moment - stopped) > Duration::from_secs(2 * TTL).as_nanos()).then_some(moment)
     })
     .await;
     node.signal(Signal::CONT);
@@ -226,6 +213,6 @@ async fn scenario_07_two_processes_with_one_instance_id_are_two() {
     first.stop().await;
     let acted = node.says("act", |_| true).await;
     let last = stage.last_act_of("twin").unwrap();
-    assert!(acted.token.get() > last.token && acted.at > last.at.since_origin().as_nanos());
+    assert!(acted.token.get() > last.token && u128::from(acted.at) > last.at.since_origin().as_nanos());
     stage.kept_apart();
 }

@@ -9,8 +9,18 @@
 mod elector;
 mod terms;
 
+use rustix::process::Pid;
+
 pub use elector::{Elector, Event, What};
 pub use terms::{Overlap, Span, overlaps};
+
+/// Whether the kernel says that a process is stopped, as by SIGSTOP; not so of one that is gone.
+pub fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The state follows on the program's name, which may hold anything, also brackets.
+    let state = |stat: String| Some(stat.rsplit(')').next()?.trim_start().starts_with('T'));
+    stat.ok().and_then(state).unwrap_or(false)
+}
 
 /// Nanoseconds of `CLOCK_BOOTTIME`.
 pub fn now() -> u64 {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasewarden_controlplane::ControlPlane;
+use leasewarden_electors::is_stopped;
 use leasewarden_faultproxy::{Canned, Fault, Match, StatusCode};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use crate::{Error, driver::Node, node::stream_name};
@@ -198,10 +199,4 @@ impl Target<'_> {
         let request = request.body(serde_json::to_vec(&patch)?)?;
         Ok(self.client.request::<serde_json::Value>(request).await.is_ok())
     }
-}
-
-fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let state = |stat: String| Some(stat.rsplit(')').next()?.trim_start().starts_with('T'));
-    stat.ok().and_then(state).unwrap_or(false)
 }

@@ -16,8 +16,8 @@ use leasewarden::{
     InstanceId, StreamName, Ttl,
     election::{DeploymentMode, ElectionSettings, LeaderElectionCoordinator, Leadership, StreamSpec},
     lease::LeaseLockService,
-    lock::{Clock, SystemClock},
 };
+use leasewarden_electors::now;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
@@ -57,10 +57,6 @@ pub(crate) struct Line {
 /// The name of a stream.
 pub(crate) fn stream_name(n: usize) -> String {
     format!("stream-{n}")
-}
-
-fn nanos() -> u64 {
-    u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How often the guard is asked while a side effect is under way.
@@ -135,7 +131,7 @@ async fn hand_over(
             if entry.0 != began {
                 *entry = (began, began + lot);
             }
-            if nanos() >= entry.1 {
+            if now() >= entry.1 {
                 entry.1 = u64::MAX;
                 let _ = coordinator.restart(&stream);
             }
@@ -149,7 +145,7 @@ struct Told(Line);
 impl Told {
     /// Notes that the guard is still valid.
     fn ask(&mut self, leadership: &Leadership) {
-        let before = nanos();
+        let before = now();
         if leadership.is_valid() {
             self.0.last = self.0.last.max(before);
         }
@@ -172,7 +168,7 @@ async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap
     let Some(token) = leadership.token() else { return };
     let stream = leadership.stream().clone();
     // The clock first: a guard that is valid after the reading was valid at it, also if this process is stopped in between.
-    let first = nanos();
+    let first = now();
     if !leadership.is_valid() {
         return;
     }
@@ -190,7 +186,7 @@ async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap
     let mut said = first;
     let mut lots = fastrand::Rng::new();
     loop {
-        let before = nanos();
+        let before = now();
         if !leadership.is_valid() {
             return;
         }
@@ -222,7 +218,7 @@ async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap
             _ = leadership.stop_requested() => true,
         };
         if ended {
-            let before = nanos();
+            let before = now();
             if leadership.is_valid() {
                 told.0.last = told.0.last.max(before);
                 told.0.handed_over = true;
