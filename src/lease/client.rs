@@ -12,13 +12,17 @@ use kube::{Client, Config, client::ClientBuilder};
 /// # Errors
 /// As kube's.
 pub(super) fn client(config: &Config) -> kube::Result<Client> {
-    // Also for what kube sets up in the process, such as a provider for rustls, and for its errors.
-    let kubes = ClientBuilder::try_from(config.clone())?;
     #[cfg(any(feature = "rustls-tls", feature = "openssl-tls"))]
     if config.proxy_url.is_none() {
+        // For what kube sets up in the process, such as a provider for rustls. Without the credentials: a program that
+        // fetches them would run for nothing.
+        let mut bare = Config::new(config.cluster_url.clone());
+        bare.root_cert.clone_from(&config.root_cert);
+        bare.accept_invalid_certs = config.accept_invalid_certs;
+        ClientBuilder::try_from(bare)?;
         return prompt(config);
     }
-    Ok(kubes.build())
+    Ok(ClientBuilder::try_from(config.clone())?.build())
 }
 
 #[cfg(any(feature = "rustls-tls", feature = "openssl-tls"))]
