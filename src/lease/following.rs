@@ -102,7 +102,6 @@ impl Worker {
                     tracing::debug!(target: crate::telemetry::LEASE, %error, "a watched lease is unusable");
                 }
                 slot.tell(now);
-                slot.moved();
                 if labelled && *watched == Selector::Labels {
                     slot.watch.take();
                     slot.comes_from(NewsSource::SharedWatch);

@@ -36,8 +36,8 @@ pub(crate) struct Slot {
     urgent: Cell<usize>,
     /// Tells a running acquisition that one more does.
     hurry: Notify,
-    /// Tells who is about to write that there are news of the Lease.
-    moved: Notify,
+    /// Tells who is about to write that the machine may have learnt something.
+    learnt: Notify,
     pub(crate) delivered: Delivered,
     /// Where the Lease has lost our labels, or no others may be watched: a watch of its own, which ends with the slot.
     pub(crate) watch: RefCell<Option<Watch>>,
@@ -81,20 +81,15 @@ impl Slot {
         }
     }
 
-    /// News of the Lease were taken in.
-    pub(crate) fn moved(&self) {
-        self.moved.notify_waiters();
-    }
-
     /// Waits for `pause`, or until news show that `write` would meet a conflict; answers whether they do.
     pub(crate) async fn overtaken_within(&self, pause: Duration, write: &Lease) -> bool {
         let overtaken = async {
             loop {
-                let moved = self.moved.notified();
+                let learnt = self.learnt.notified();
                 if !self.machine.borrow().would_apply(write) {
                     return;
                 }
-                moved.await;
+                learnt.await;
             }
         };
         tokio::time::timeout(pause, overtaken).await.is_ok()
@@ -130,8 +125,10 @@ impl Slot {
         }
     }
 
-    /// Tells the followers what the machine has learnt since it was last asked.
+    /// Tells the followers what the machine has learnt since it was last asked, and who is about to write that there may
+    /// be something.
     pub(crate) fn tell(&self, now: Now) {
+        self.learnt.notify_waiters();
         let mut machine = self.machine.borrow_mut();
         for (term, why) in machine.take_ended() {
             self.send(&Change::Over { term, why });
@@ -208,7 +205,7 @@ impl Slots {
                 used: RefCell::new(now),
                 urgent: Cell::new(0),
                 hurry: Notify::new(),
-                moved: Notify::new(),
+                learnt: Notify::new(),
                 delivered: Delivered::default(),
                 watch: RefCell::default(),
                 followers: RefCell::default(),
