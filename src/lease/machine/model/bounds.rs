@@ -87,6 +87,18 @@ pub(super) enum Meddling {
     Transitions,
 }
 
+impl Meddling {
+    pub(super) const ALL: &[Self] = &[
+        Self::Labels,
+        Self::ShorterTtl,
+        Self::LongerTtl,
+        Self::Wipe,
+        Self::Delete,
+        Self::TakeOver,
+        Self::Transitions,
+    ];
+}
+
 /// How a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {

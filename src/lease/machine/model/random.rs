@@ -117,15 +117,7 @@ fn no_random_schedule_without_faults_from_some_moment_leaves_the_lock_stranded()
 fn no_random_schedule_with_edits_by_others_breaks_a_property() {
     let bounds = Bounds {
         meddlings: 4,
-        meddler: &[
-            Meddling::Labels,
-            Meddling::ShorterTtl,
-            Meddling::LongerTtl,
-            Meddling::Wipe,
-            Meddling::Delete,
-            Meddling::TakeOver,
-            Meddling::Transitions,
-        ],
+        meddler: Meddling::ALL,
         ..crowd()
     };
     breaks_nothing(&bounds, 600);

@@ -99,15 +99,7 @@ pub(super) fn meddler() -> Bounds {
         start: Start::Led,
         faults: 1,
         meddlings: 1,
-        meddler: &[
-            Meddling::Labels,
-            Meddling::ShorterTtl,
-            Meddling::LongerTtl,
-            Meddling::Wipe,
-            Meddling::Delete,
-            Meddling::TakeOver,
-            Meddling::Transitions,
-        ],
+        meddler: Meddling::ALL,
         reaches: &[Reach::TwoHolders, Reach::Observed],
         ..Bounds::new(
             "a leader, a contender and a meddler",
