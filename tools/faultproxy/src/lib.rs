@@ -21,7 +21,7 @@
 //!
 //! The proxy runs on a thread and a runtime of its own: it keeps real time when a test's runtime is paused, and
 //! serves while a test blocks. A request that it has received it delivers, also when the client has gone meanwhile, as
-//! a network would. It never keeps a reply back in parts: watches come through event by event.
+//! a network would. Unless a rule says so, it never keeps a reply back in parts: watches come through event by event.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -29,6 +29,7 @@ mod proxy;
 mod record;
 mod rule;
 mod serve;
+mod wire;
 
 pub use http::{Method, StatusCode};
 pub use proxy::{Error, FaultProxy};

@@ -28,6 +28,16 @@ pub enum Fault {
     Respond(Canned),
     /// The server never sees it; the connection is cut.
     Cut,
+    /// The server does it; its reply comes byte by byte, so far apart.
+    SlowReply(Duration),
+    /// The server does it; in place of a reply the client is told that nothing more will come. The other direction of the
+    /// connection stays open.
+    HalfClose,
+    /// It is answered. What the client sends after it on this connection, which stays open, is received by nobody: as when
+    /// the other end is gone and did not say so.
+    TurnDeaf,
+    /// The server itself ends the watch after so many seconds, whatever the client asked for.
+    ShortWatch(u32),
     /// The reply's `Date` header says this.
     Date(SystemTime),
     /// The reply's `Date` header is off by this many seconds, as that of a server whose clock is.
@@ -253,8 +263,9 @@ impl Rule {
         Arc::clone(&self.state)
     }
 
-    /// How often its fault has happened. With [`Fault::DropReply`], [`Fault::DelayReply`] and [`Fault::HoldReply`] that is
-    /// counted once the server has answered, with the others as soon as the request is here.
+    /// How often its fault has happened. With [`Fault::DropReply`], [`Fault::DelayReply`], [`Fault::HoldReply`],
+    /// [`Fault::SlowReply`] and [`Fault::HalfClose`] that is counted once the server has answered, with [`Fault::TurnDeaf`]
+    /// once something was sent that nobody received, with the others as soon as the request is here.
     pub fn fired(&self) -> u64 {
         *self.state.fired.borrow()
     }

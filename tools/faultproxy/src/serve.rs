@@ -2,12 +2,13 @@
 //! of the handler is how a connection is cut: hyper closes it without an answer.
 
 use std::convert::identity;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -19,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::record::Record;
-use crate::rule::{Fault, Plan, Rules};
+use crate::rule::{Fault, Plan, Rules, State};
+use crate::wire::{Line, Wire};
 
 type Body = UnsyncBoxBody<Bytes, kube::Error>;
 
@@ -64,11 +66,12 @@ async fn connection(stream: TcpStream, client: Client, shared: Arc<Shared>, cuts
     // An event of a watch must not wait for the next one.
     let _ = stream.set_nodelay(true);
     let mut link = shared.link.subscribe();
-    let service = service_fn(|request| handle(request, client.clone(), Arc::clone(&shared)));
+    let (wire, held) = Wire::new(stream);
+    let service = service_fn(|request| handle(request, client.clone(), Arc::clone(&shared), held.clone()));
     // The Date header is the server's; without one there is to be none.
     let served = http1::Builder::new()
         .auto_date_header(false)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(wire), service);
     tokio::select! {
         _ = served => {}
         _ = link.wait_for(|link| link.cuts != cuts) => {}
@@ -79,23 +82,47 @@ async fn handle(
     request: Request<Incoming>,
     client: Client,
     shared: Arc<Shared>,
+    line: Line,
 ) -> Result<Response<Body>, Cut> {
     let (parts, body) = request.into_parts();
     // Wholly received first: from here on it needs no client any more.
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
     // A task of its own, since hyper drops this future when the client goes, and what is under way arrives all the same.
-    tokio::spawn(exchange(parts, body, client, shared))
+    let (response, manner) = tokio::spawn(exchange(parts, body, client, shared))
         .await
         .map_err(|_| Cut)
-        .and_then(identity)
+        .and_then(identity)?;
+    // Also back to its usual pace after a slow reply.
+    line.pace(None);
+    match manner {
+        Manner::Usual => {}
+        Manner::Slow(pace) => line.pace(Some(pace)),
+        Manner::Deaf(state) => line.turn_deaf(state),
+        Manner::HalfClosed => {
+            line.end_sending().await;
+            // Until the client ends its half too, which drops this future.
+            pending::<()>().await;
+        }
+    }
+    Ok(response)
+}
+
+/// How a reply goes to the client.
+enum Manner {
+    Usual,
+    Slow(Duration),
+    /// Not at all, and no other after it.
+    HalfClosed,
+    /// The last one to a request on its connection.
+    Deaf(Arc<State>),
 }
 
 async fn exchange(
-    parts: Parts,
+    mut parts: Parts,
     body: Bytes,
     client: Client,
     shared: Arc<Shared>,
-) -> Result<Response<Body>, Cut> {
+) -> Result<(Response<Body>, Manner), Cut> {
     let entry = shared.record.add(&parts);
     let Plan { main, dates } = shared.rules.plan(&parts, &body);
     let before = main.as_ref().map(|state| (state, &state.fault));
@@ -125,6 +152,10 @@ async fn exchange(
                     state.fire();
                     state.released().await;
                 }
+                Some((state, Fault::ShortWatch(seconds))) => {
+                    state.fire();
+                    parts.uri = with_time_limit(&parts.uri, *seconds);
+                }
                 _ => {}
             }
             // A server that cannot be reached looks to the client as it would without us: no answer.
@@ -132,6 +163,7 @@ async fn exchange(
         }
     };
     entry.answered(response.status());
+    let mut manner = Manner::Usual;
     if let Some(state) = &main {
         match &state.fault {
             Fault::DropReply => {
@@ -146,6 +178,15 @@ async fn exchange(
                 state.fire();
                 state.released().await;
             }
+            Fault::SlowReply(pace) => {
+                state.fire();
+                manner = Manner::Slow(*pace);
+            }
+            Fault::HalfClose => {
+                state.fire();
+                manner = Manner::HalfClosed;
+            }
+            Fault::TurnDeaf => manner = Manner::Deaf(Arc::clone(state)),
             _ => {}
         }
     }
@@ -153,7 +194,17 @@ async fn exchange(
         state.fire();
         set_date(response.headers_mut(), &state.fault);
     }
-    Ok(response)
+    Ok((response, manner))
+}
+
+/// The same request of a watch, to be ended by the server after so long.
+fn with_time_limit(uri: &Uri, seconds: u32) -> Uri {
+    let kept = uri.query().unwrap_or_default().split('&');
+    let kept = kept.filter(|part| !part.is_empty() && !part.starts_with("timeoutSeconds="));
+    let query: String = kept.flat_map(|part| [part, "&"]).collect();
+    let limited = format!("{}?{query}timeoutSeconds={seconds}", uri.path());
+    // Of parts of a URI, and digits: that parses, and the other branch is never taken.
+    limited.parse().unwrap_or_else(|_| uri.clone())
 }
 
 async fn forward(mut parts: Parts, body: Bytes, client: &Client) -> Result<Response<Body>, kube::Error> {

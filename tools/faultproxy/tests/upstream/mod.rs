@@ -1,5 +1,6 @@
 //! A server of a few lines on a thread of its own: notes what reaches it, answers 200, streams one watch.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+// Each test program uses a part of it.
+#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
