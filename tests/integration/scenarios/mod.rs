@@ -4,9 +4,12 @@
 mod contending;
 mod ending;
 mod frozen;
+mod half_open;
 mod inputs;
+mod later;
 mod loss;
 mod outage;
 mod page;
 mod renewing;
+mod server_faults;
 pub mod stage;
