@@ -10,13 +10,15 @@ use super::stage::{Instance, Stage};
 use crate::support::{LIMIT, World, eventually, granted, secs};
 
 /// A reply of some 1,500 bytes takes a minute and a half.
-const SLOW: Fault = Fault::SlowReply(Duration::from_millis(60));
+const SLOW: Duration = Duration::from_millis(60);
 
-fn faults() -> [(&'static str, Fault); 3] {
+fn faults() -> [(&'static str, Fault); 4] {
     [
         ("half-closed", Fault::HalfClose),
         ("deaf", Fault::TurnDeaf),
-        ("slow", SLOW),
+        ("slow", Fault::SlowReply(SLOW)),
+        // Whoever waits for the head alone in time is held up here.
+        ("slow-body", Fault::SlowBody(SLOW)),
     ]
 }
 
@@ -81,8 +83,8 @@ async fn outlives(name: &str, fault: Fault) {
 // Reported against controller-runtime (#3027) and kopiur (#319).
 #[tokio::test]
 async fn scenario_03_a_leader_outlives_connections_that_are_half_gone() {
-    let [a, b, c] = faults().map(|(name, fault)| outlives(name, fault));
-    tokio::join!(a, b, c);
+    let [a, b, c, d] = faults().map(|(name, fault)| outlives(name, fault));
+    tokio::join!(a, b, c, d);
 }
 
 #[tokio::test]
@@ -90,7 +92,7 @@ async fn a_standby_whose_watch_trickles_steals_nothing_and_takes_over_all_the_sa
     let world = World::new("slow-watch").await;
     let base = world.plane.kube_config();
     let proxy = FaultProxy::start(&base).unwrap();
-    let trickles = proxy.rule(Match::watch("/leases"), SLOW);
+    let trickles = proxy.rule(Match::watch("/leases"), Fault::SlowBody(SLOW));
     let stage = Stage::default();
     let leader = Instance::steady(world.locks(), "a", 4, &stage);
     leader.leads().await;

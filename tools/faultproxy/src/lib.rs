@@ -29,6 +29,7 @@ mod proxy;
 mod record;
 mod rule;
 mod serve;
+mod trickle;
 mod wire;
 
 pub use http::{Method, StatusCode};

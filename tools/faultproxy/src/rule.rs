@@ -30,6 +30,8 @@ pub enum Fault {
     Cut,
     /// The server does it; its reply comes byte by byte, so far apart.
     SlowReply(Duration),
+    /// The server does it; the head of its reply comes at once, and the body byte by byte, so far apart.
+    SlowBody(Duration),
     /// The server does it; in place of a reply the client is told that nothing more will come. The other direction of the
     /// connection stays open.
     HalfClose,
@@ -264,8 +266,8 @@ impl Rule {
     }
 
     /// How often its fault has happened. With [`Fault::DropReply`], [`Fault::DelayReply`], [`Fault::HoldReply`],
-    /// [`Fault::SlowReply`] and [`Fault::HalfClose`] that is counted once the server has answered, with [`Fault::TurnDeaf`]
-    /// once something was sent that nobody received, with the others as soon as the request is here.
+    /// [`Fault::SlowReply`], [`Fault::SlowBody`] and [`Fault::HalfClose`] that is counted once the server has answered, with
+    /// [`Fault::TurnDeaf`] once something was sent that nobody received, with the others as soon as the request is here.
     pub fn fired(&self) -> u64 {
         *self.state.fired.borrow()
     }

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::record::Record;
 use crate::rule::{Fault, Plan, Rules, State};
+use crate::trickle::Trickle;
 use crate::wire::{Line, Wire};
 
 type Body = UnsyncBoxBody<Bytes, kube::Error>;
@@ -181,6 +182,11 @@ async fn exchange(
             Fault::SlowReply(pace) => {
                 state.fire();
                 manner = Manner::Slow(*pace);
+            }
+            Fault::SlowBody(pace) => {
+                state.fire();
+                let pace = *pace;
+                response = response.map(|body| Trickle::new(body, pace).boxed_unsync());
             }
             Fault::HalfClose => {
                 state.fire();

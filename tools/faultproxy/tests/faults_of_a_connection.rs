@@ -62,6 +62,24 @@ async fn a_slow_reply_trickles_byte_by_byte_and_comes_whole() {
 }
 
 #[tokio::test]
+async fn a_slow_body_trickles_after_a_head_that_came_at_once() {
+    let upstream = Upstream::start();
+    let proxy = FaultProxy::start(&upstream.config()).unwrap();
+    // For so long that a head at this pace would never come.
+    let slow = proxy.rule(Match::put("/leases/a"), Fault::SlowBody(Duration::from_secs(3)));
+    let mut connection = connect(&proxy).await;
+    let start = Instant::now();
+    put(&mut connection, "/leases/a").await;
+    let (trickled, first) = reply(&mut connection).await;
+    assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(first > 1, "the head is not slow");
+    assert!(first < trickled.len(), "not all at once");
+    put(&mut connection, "/leases/b").await;
+    assert_eq!(reply(&mut connection).await.0, trickled);
+    assert_eq!((slow.fired(), upstream.seen().len()), (1, 2));
+}
+
+#[tokio::test]
 async fn a_half_closed_connection_brings_no_reply_and_still_takes_what_is_sent() {
     let upstream = Upstream::start();
     let proxy = FaultProxy::start(&upstream.config()).unwrap();
