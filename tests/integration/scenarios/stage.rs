@@ -2,13 +2,13 @@
 
 use std::{
     fmt::Debug,
-    future::Future,
+    future::{Future, poll_fn},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use leasewarden::{
-    InstanceId, StreamName,
+    FencingToken, InstanceId, StreamName,
     election::{
         DeploymentMode, ElectionSettings, LeaderElectionCoordinator, Leadership, LossReason, StreamSpec,
         StreamState, StreamStatus,
@@ -175,6 +175,8 @@ pub fn settings(ttl: u64) -> ElectionSettings {
 pub struct Instance {
     pub coordinator: LeaderElectionCoordinator,
     pub stream: StreamName,
+    /// The token under which its work last ran.
+    ran: Arc<Mutex<Option<FencingToken>>>,
 }
 
 impl Instance {
@@ -212,12 +214,24 @@ impl Instance {
             .settings(settings)
             .build()
             .unwrap();
+        let ran = Arc::<Mutex<Option<FencingToken>>>::default();
+        let noted = Arc::clone(&ran);
+        let work = move |leadership: Leadership| {
+            let (token, noted) = (leadership.token(), Arc::clone(&noted));
+            let mut work = Box::pin(work(leadership));
+            poll_fn(move |context| {
+                let polled = work.as_mut().poll(context);
+                *noted.lock().unwrap() = token;
+                polled
+            })
+        };
         let spec = StreamSpec::new(stream.clone(), DeploymentMode::SingleLeader, work);
         coordinator.register(spec).unwrap();
         coordinator.start(stream).unwrap();
         Self {
             coordinator,
             stream: stream.clone(),
+            ran,
         }
     }
 
@@ -236,8 +250,13 @@ impl Instance {
             .await;
     }
 
+    /// Waits until it leads and its work has begun to run: the status is told a moment before.
     pub async fn leads(&self) {
-        self.is(StreamState::Working).await;
+        self.shows("working", |status| {
+            let ran = *self.ran.lock().unwrap();
+            (status.state == StreamState::Working && ran == status.token).then_some(())
+        })
+        .await;
     }
 
     /// Waits until it contends, and knows who leads.
