@@ -44,15 +44,16 @@ pub(crate) struct Elections {
 impl Elections {
     pub(crate) fn new(stage: &Stage, side: Side, count: usize) -> Result<Self, Error> {
         let leases = side.leases("crash", count);
+        stage.namespaces(&leases)?;
         let mut leaders = Vec::new();
         for (nth, lease) in leases.iter().enumerate() {
-            let leader = stage.start(side, &format!("crash-{nth}"), std::slice::from_ref(lease))?;
+            let leader = stage.start(side, lease, &format!("crash-{nth}"), std::slice::from_ref(lease))?;
             leads(&leader, std::slice::from_ref(lease))?;
             leaders.push(leader);
         }
         let mut standbys = Vec::new();
         for lease in &leases {
-            let standby = stage.start(side, "crash-standby", std::slice::from_ref(lease))?;
+            let standby = stage.start(side, lease, "crash-standby", std::slice::from_ref(lease))?;
             knows(&standby, std::slice::from_ref(lease))?;
             standbys.push(standby);
         }

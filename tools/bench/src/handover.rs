@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use leasewarden_electors::{Elector, Event, What};
 
-use crate::stage::{LIMIT, Side, Stage, knows, leads};
+use crate::stage::{LIMIT, SHARED, Side, Stage, knows, leads};
 use crate::stats::{Summary, seconds};
 use crate::{Error, stats};
 
@@ -31,13 +31,18 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(stage: &Stage, count: usize) -> Result<Self, Error> {
+    pub(crate) fn new(stage: &Stage, count: usize, one_namespace: bool) -> Result<Self, Error> {
+        let leases = Side::Ours.leases("handover-waiting", count);
+        if !one_namespace {
+            stage.namespaces(&leases)?;
+        }
         let mut elections = Vec::new();
-        for lease in Side::Ours.leases("handover-waiting", count) {
+        for lease in leases {
+            let namespace = if one_namespace { SHARED } else { &lease };
             let one = std::slice::from_ref(&lease);
-            let leader = stage.start(Side::Ours, "handover-leader", one)?;
+            let leader = stage.start(Side::Ours, namespace, "handover-leader", one)?;
             leads(&leader, one)?;
-            let standby = stage.start(Side::Ours, "handover-standby", one)?;
+            let standby = stage.start(Side::Ours, namespace, "handover-standby", one)?;
             knows(&standby, one)?;
             elections.push((lease, leader, standby));
         }
@@ -66,11 +71,11 @@ impl Waiting {
 /// `rounds` times, `parallel` elections at once are handed from one process to another.
 pub(crate) fn handovers(stage: &Stage, side: Side, parallel: usize, rounds: usize) -> Result<Summary, Error> {
     let leases = side.leases(&format!("handover-{parallel}"), parallel);
-    let mut leader = stage.start(side, "handover-0", &leases)?;
+    let mut leader = stage.start(side, SHARED, "handover-0", &leases)?;
     leads(&leader, &leases)?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let standby = stage.start(side, &format!("handover-{}", round + 1), &leases)?;
+        let standby = stage.start(side, SHARED, &format!("handover-{}", round + 1), &leases)?;
         knows(&standby, &leases)?;
         if side == Side::ClientGo {
             #[allow(clippy::cast_possible_truncation)]

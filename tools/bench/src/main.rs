@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Elections that client-go hands over at once, three times; ours do the same beside the above
     #[arg(long, default_value_t = 16)]
     parallel: usize,
+    /// All elections that wait are in one namespace, so that each write wakes the processes of all of them
+    #[arg(long)]
+    one_namespace: bool,
     /// Leaders killed, of each kind
     #[arg(long, default_value_t = 30)]
     crashes: usize,
@@ -97,7 +100,7 @@ fn run(options: &Options) -> Result<Report, Error> {
     let idle = requests::idle(&stage, options.seconds)?;
 
     say("starting elections that wait for a while");
-    let waiting = handover::Waiting::new(&stage, options.handovers)?;
+    let waiting = handover::Waiting::new(&stage, options.handovers, options.one_namespace)?;
     let crash_ours = crash::Elections::new(&stage, Side::Ours, options.crashes)?;
     let crash_theirs = crash::Elections::new(&stage, Side::ClientGo, options.crashes)?;
 

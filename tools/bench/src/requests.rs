@@ -10,7 +10,7 @@ use leasewarden_electors::{Elector, What};
 use serde::Serialize;
 
 use crate::metrics::Counted;
-use crate::stage::{Side, Stage, knows, leads};
+use crate::stage::{SHARED, Side, Stage, knows, leads};
 use crate::stats::seconds;
 use crate::{Error, Options};
 
@@ -89,7 +89,7 @@ pub(crate) fn idle(stage: &Stage, length: u64) -> Result<Idle, Error> {
 
 pub(crate) fn requests(stage: &Stage, side: Side, options: &Options, idle: &Idle) -> Result<Requests, Error> {
     let leases = side.leases("requests", options.streams);
-    let leader = stage.start(side, "requests-0", &leases)?;
+    let leader = stage.start(side, SHARED, "requests-0", &leases)?;
     leads(&leader, &leases)?;
     sleep(SETTLE);
     let alone = Window::count(stage, options.seconds)?.less(idle);
@@ -101,7 +101,7 @@ pub(crate) fn requests(stage: &Stage, side: Side, options: &Options, idle: &Idle
 
     let mut standbys = Vec::new();
     for n in 1..INSTANCES {
-        let standby = stage.start(side, &format!("requests-{n}"), &leases)?;
+        let standby = stage.start(side, SHARED, &format!("requests-{n}"), &leases)?;
         knows(&standby, &leases)?;
         standbys.push(standby);
     }

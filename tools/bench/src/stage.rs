@@ -1,17 +1,21 @@
 //! What the measurements share: the server, a namespace, and how electors of both kinds are started.
 
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasewarden_controlplane::{ControlPlane, locate};
 use leasewarden_electors::{Elector, What};
+use serde_json::json;
 
 use crate::Error;
 
 /// Generous: a measurement that waits longer than this did not work.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-const NAMESPACE: &str = "bench";
+/// The namespace of elections that share one.
+pub(crate) const SHARED: &str = "bench";
 
 /// Whose election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +63,33 @@ impl Stage {
             ours,
             client_go,
         };
-        stage.kubectl(&["create", "namespace", NAMESPACE])?;
+        stage.kubectl(&["create", "namespace", SHARED])?;
         Ok(stage)
+    }
+
+    /// A namespace for each of these elections, of its Lease's name. Instances watch the Leases of their namespace, so a
+    /// write wakes every process in it: elections that are to be measured alone must not share one.
+    pub(crate) fn namespaces(&self, leases: &[String]) -> Result<(), Error> {
+        let items: Vec<_> = leases
+            .iter()
+            .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        let mut kubectl = self
+            .plane
+            .kubectl()
+            .args(["create", "--filename", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        if let Some(mut stdin) = kubectl.stdin.take() {
+            stdin.write_all(list.as_bytes())?;
+        }
+        let status = kubectl.wait()?;
+        status
+            .success()
+            .then_some(())
+            .ok_or_else(|| Error::Kubectl(format!("creating namespaces: {status}")))
     }
 
     /// Stops the server; an error when something of it had ended by itself.
@@ -81,7 +110,13 @@ impl Stage {
 
     /// An instance that contends for these Leases, with the default settings of its kind: a TTL of 15 s; 15 s, 10 s and
     /// 2 s.
-    pub(crate) fn start(&self, side: Side, id: &str, leases: &[String]) -> Result<Elector, Error> {
+    pub(crate) fn start(
+        &self,
+        side: Side,
+        namespace: &str,
+        id: &str,
+        leases: &[String],
+    ) -> Result<Elector, Error> {
         let program = match side {
             Side::Ours => &self.ours,
             Side::ClientGo => &self.client_go,
@@ -92,7 +127,7 @@ impl Stage {
             "--kubeconfig",
             kubeconfig.as_str(),
             "--namespace",
-            NAMESPACE,
+            namespace,
             "--id",
             id,
             "--lease",
