@@ -4,12 +4,14 @@
 //! process that is stopped says nothing meanwhile, so its time ends where it last acted; one that would act after it is
 //! resumed would say so. Two leaderships of a stream must not share a moment.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
+
+use serde::Serialize;
 
 use crate::node::Line;
 
 /// One leadership, as far as is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Leadership {
     pub(crate) node: usize,
     pub(crate) token: i64,
@@ -22,8 +24,33 @@ pub(crate) struct Leadership {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checker {
     streams: BTreeMap<String, BTreeMap<i64, Vec<Leadership>>>,
+    leaderships: u64,
     hand_overs: u64,
 }
+
+/// Two leaderships that cannot both have been.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Clash {
+    pub(crate) stream: String,
+    pub(crate) what: &'static str,
+    pub(crate) before: Leadership,
+    pub(crate) next: Leadership,
+}
+
+impl fmt::Display for Clash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            stream,
+            what,
+            before,
+            next,
+        } = self;
+        write!(f, "{stream}: {what}: {before:?} and {next:?}")
+    }
+}
+
+const OVERLAP: &str = "two at once";
+const FALLEN: &str = "tokens do not rise";
 
 /// Between two leaderships of a stream.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +63,8 @@ pub(crate) struct Gap {
 impl Checker {
     pub(crate) fn hear(&mut self, node: usize, line: &Line) {
         let tokens = self.streams.entry(line.stream.clone()).or_default();
-        let first_ever = tokens.is_empty();
+        let last = tokens.last_key_value().and_then(|(_, under)| under.last());
+        let from_another = last.is_some_and(|last| last.node != node);
         let under = tokens.entry(line.token).or_default();
         // Two processes under one token are two leaderships, and are found below.
         if let Some(known) = under.iter_mut().find(|known| known.node == node) {
@@ -50,13 +78,43 @@ impl Checker {
                 last: line.last,
                 handed_over: line.handed_over,
             });
-            self.hand_overs += u64::from(!first_ever);
+            self.leaderships += 1;
+            self.hand_overs += u64::from(from_another);
         }
     }
 
-    /// How many leaderships followed on another of their stream.
+    /// How many leaderships there were.
+    pub(crate) fn leaderships(&self) -> u64 {
+        self.leaderships
+    }
+
+    /// How many of them followed on one of another process.
     pub(crate) fn hand_overs(&self) -> u64 {
         self.hand_overs
+    }
+
+    /// The latest leadership of a stream.
+    pub(crate) fn latest(&self, stream: &str) -> Option<&Leadership> {
+        self.streams.get(stream)?.last_key_value()?.1.last()
+    }
+
+    /// The streams whose latest leader is this process.
+    pub(crate) fn led_by(&self, node: usize) -> Vec<String> {
+        let led = self.streams.keys().filter(|stream| {
+            self.latest(stream)
+                .is_some_and(|latest| latest.node == node && !latest.handed_over)
+        });
+        led.cloned().collect()
+    }
+
+    /// The leaderships of a stream that touch a time, in their order.
+    pub(crate) fn around(&self, stream: &str, from: u64, to: u64) -> Vec<&Leadership> {
+        let Some(leaderships) = self.streams.get(stream) else {
+            return Vec::new();
+        };
+        let mut all = Self::in_order(leaderships);
+        all.retain(|leadership| leadership.first <= to && leadership.last >= from);
+        all
     }
 
     /// A stream's leaderships in the order of time.
@@ -67,19 +125,26 @@ impl Checker {
     }
 
     /// What must not be: pairs that overlap, and pairs whose tokens do not rise.
-    pub(crate) fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+    pub(crate) fn clashes(&self) -> Vec<Clash> {
+        let mut clashes = Vec::new();
         for (stream, leaderships) in &self.streams {
-            let all = Self::in_order(leaderships);
             // The one that lasted longest so far: not only neighbours may overlap.
             let mut longest: Option<&Leadership> = None;
-            for next in all {
+            for next in Self::in_order(leaderships) {
                 if let Some(before) = longest {
+                    let mut clash = |what| {
+                        clashes.push(Clash {
+                            stream: stream.clone(),
+                            what,
+                            before: before.clone(),
+                            next: next.clone(),
+                        });
+                    };
                     if next.first < before.last {
-                        faults.push(format!("{stream}: two at once: {before:?} and {next:?}"));
+                        clash(OVERLAP);
                     }
                     if next.token <= before.token {
-                        faults.push(format!("{stream}: tokens do not rise: {before:?} and {next:?}"));
+                        clash(FALLEN);
                     }
                 }
                 if longest.is_none_or(|before| next.last > before.last) {
@@ -87,16 +152,7 @@ impl Checker {
                 }
             }
         }
-        faults
-    }
-
-    /// How many of the hand-overs were to another process.
-    pub(crate) fn to_others(&self) -> usize {
-        let pairs = |leaderships: &BTreeMap<i64, Vec<Leadership>>| {
-            let all = Self::in_order(leaderships);
-            all.windows(2).filter(|pair| pair[0].node != pair[1].node).count()
-        };
-        self.streams.values().map(pairs).sum()
+        clashes
     }
 
     /// From the end of each leadership to the beginning of the next.
@@ -137,11 +193,11 @@ impl Checker {
             handed_over: false,
         };
         planted.hear(usize::MAX, &line);
-        let before = self.faults();
-        planted
-            .faults()
+        let before = self.clashes();
+        let found = planted.clashes();
+        found
             .iter()
-            .any(|fault| fault.contains("two at once") && !before.contains(fault))
+            .any(|clash| clash.what == OVERLAP && !before.contains(clash))
     }
 }
 
@@ -170,8 +226,19 @@ mod tests {
     #[test]
     fn leaderships_one_after_another_are_fine_and_grow_as_they_are_told_of() {
         let checker = heard(&[(0, line(5, 10, 20)), (0, line(5, 10, 30)), (1, line(6, 30, 40))]);
-        assert_eq!((checker.faults(), checker.hand_overs()), (Vec::new(), 1));
+        assert_eq!((checker.clashes(), checker.hand_overs()), (Vec::new(), 1));
         assert!(checker.finds_a_planted_overlap());
+    }
+
+    #[test]
+    fn a_process_that_takes_over_from_itself_has_handed_nothing_over() {
+        let checker = heard(&[
+            (0, line(5, 10, 20)),
+            (0, line(6, 30, 40)),
+            (1, line(7, 50, 60)),
+            (0, line(8, 70, 80)),
+        ]);
+        assert_eq!((checker.leaderships(), checker.hand_overs()), (4, 2));
     }
 
     #[test]
@@ -181,17 +248,14 @@ mod tests {
             [(0, line(5, 10, 55)), (1, line(6, 56, 57)), (1, line(5, 50, 51))],
             [(0, line(5, 10, 70)), (1, line(6, 80, 90)), (1, line(7, 60, 61))],
         ] {
-            let faults = heard(&lines).faults();
-            assert!(
-                faults.iter().any(|fault| fault.contains("two at once")),
-                "{faults:?}"
-            );
+            let clashes = heard(&lines).clashes();
+            assert!(clashes.iter().any(|clash| clash.what == OVERLAP), "{clashes:?}");
         }
     }
 
     #[test]
     fn tokens_that_fall_are_found() {
-        let faults = heard(&[(0, line(6, 10, 20)), (1, line(5, 30, 40))]).faults();
-        assert!(faults[0].contains("do not rise"), "{faults:?}");
+        let clashes = heard(&[(0, line(6, 10, 20)), (1, line(5, 30, 40))]).clashes();
+        assert_eq!(clashes[0].what, FALLEN, "{clashes:?}");
     }
 }

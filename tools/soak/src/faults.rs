@@ -1,14 +1,22 @@
 //! What is done to the processes, to what they send and get, to the server, and to their Leases.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use leasewarden_controlplane::ControlPlane;
-use leasewarden_electors::is_stopped;
-use leasewarden_faultproxy::{Canned, Fault, Match, StatusCode};
+use leasewarden_electors::{is_stopped, now};
+use leasewarden_faultproxy::{Canned, Fault, Match, Seen, StatusCode};
 use rustix::process::{Signal, kill_process};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::{Error, driver::Node, node::stream_name};
+use crate::{
+    Error,
+    node::stream_name,
+    process::{Heard, Node},
+};
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +27,7 @@ pub(crate) enum Kind {
     CutOff,
     CutConnections,
     HoldRequests,
+    HoldPastTakeover,
     DelayRequests,
     DropReplies,
     DelayReplies,
@@ -31,13 +40,14 @@ pub(crate) enum Kind {
     WipeHolder,
 }
 
-pub(crate) const ALL: [Kind; 16] = [
+pub(crate) const ALL: [Kind; 17] = [
     Kind::Pause,
     Kind::LongPause,
     Kind::Kill,
     Kind::CutOff,
     Kind::CutConnections,
     Kind::HoldRequests,
+    Kind::HoldPastTakeover,
     Kind::DelayRequests,
     Kind::DropReplies,
     Kind::DelayReplies,
@@ -59,6 +69,7 @@ impl Kind {
             Self::CutOff => "process cut off from the server",
             Self::CutConnections => "connections cut",
             Self::HoldRequests => "writes held, and delivered later",
+            Self::HoldPastTakeover => "writes held, and delivered when another led",
             Self::DelayRequests => "writes delayed",
             Self::DropReplies => "replies dropped after the write was applied",
             Self::DelayReplies => "replies delayed",
@@ -73,6 +84,23 @@ impl Kind {
     }
 }
 
+/// A fault that happened, and when, by the boot clock.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Inflicted {
+    pub(crate) kind: &'static str,
+    pub(crate) on: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// A process stood still, from one time to another of the boot clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Paused {
+    pub(crate) id: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
 /// What faults are done to.
 pub(crate) struct Target<'a> {
     pub(crate) plane: &'a ControlPlane,
@@ -80,13 +108,22 @@ pub(crate) struct Target<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) streams: usize,
     pub(crate) ttl: Duration,
+    pub(crate) heard: &'a Heard,
+    /// Whose turn it is with the server.
+    pub(crate) server: tokio::sync::Mutex<()>,
+    /// Those of longer than a TTL.
+    pub(crate) long_pauses: Mutex<Vec<Paused>>,
 }
 
-/// How long a rule may take to meet a request: all renew within a TTL.
-const FIRES_WITHIN: Duration = Duration::from_secs(20);
+/// How long a fault may take to show its effect: all renew within a TTL, and the server starts within seconds.
+const SHOWS_WITHIN: Duration = Duration::from_secs(20);
+
+fn is_watch(seen: &Seen) -> bool {
+    seen.path.contains("watch=true")
+}
 
 impl Target<'_> {
-    /// Does it to `node`, until it is over. Whether it happened.
+    /// Does it to `node`, until it is over. Whether it was seen to have its effect.
     pub(crate) async fn inflict(
         &self,
         kind: Kind,
@@ -99,22 +136,28 @@ impl Target<'_> {
             Kind::Pause => self.pause(node, for_part(lots, 0.1, 0.9)).await,
             Kind::LongPause => self.pause(node, for_part(lots, 1.1, 2.0)).await,
             Kind::Kill => {
-                node.kill().await?;
+                let died = node.kill().await?;
                 tokio::time::sleep(for_part(lots, 0.0, 0.5)).await;
                 node.start()?;
-                Ok(true)
+                Ok(died)
             }
             Kind::CutOff => {
                 node.proxy.cut_all();
-                tokio::time::sleep(for_part(lots, 0.1, 1.5)).await;
+                let before = node.proxy.count(|_| true);
+                tokio::time::sleep(for_part(lots, 0.3, 1.5)).await;
+                let silent = node.proxy.count(|_| true) == before;
                 node.proxy.restore();
-                Ok(true)
+                // And it was there to be cut off.
+                Ok(silent && shows(|| node.proxy.count(|_| true) > before).await)
             }
             Kind::CutConnections => {
+                let before = node.proxy.count(is_watch);
                 node.proxy.cut_connections();
-                Ok(true)
+                // A watch lasts for minutes, unless it is cut.
+                Ok(shows(|| node.proxy.count(is_watch) > before).await)
             }
             Kind::HoldRequests => self.rule(node, Fault::Hold, lots).await,
+            Kind::HoldPastTakeover => self.hold_past_takeover(node, lots).await,
             Kind::DelayRequests => {
                 let delay = for_part(lots, 0.05, 0.5);
                 self.rule(node, Fault::Delay(delay), lots).await
@@ -137,16 +180,26 @@ impl Target<'_> {
                     .await
             }
             Kind::KillServer => {
+                let _turn = self.server.lock().await;
                 self.plane.kill_apiserver().await?;
+                let asked = tokio::time::timeout(Duration::from_secs(2), self.client.apiserver_version());
+                let gone = !matches!(asked.await, Ok(Ok(_)));
                 self.plane.start_apiserver().await?;
-                Ok(true)
+                Ok(gone)
             }
-            Kind::RemoveLabels => self.edit(json!({"metadata": {"labels": null}}), lots).await,
+            Kind::RemoveLabels => {
+                let patch = json!({"metadata": {"labels": null}});
+                self.edit("/metadata/labels", Value::Null, &patch, lots).await
+            }
             Kind::ShortenTtl => {
-                self.edit(json!({"spec": {"leaseDurationSeconds": 1}}), lots)
+                let patch = json!({"spec": {"leaseDurationSeconds": 1}});
+                self.edit("/spec/leaseDurationSeconds", json!(1), &patch, lots)
                     .await
             }
-            Kind::WipeHolder => self.edit(json!({"spec": {"holderIdentity": ""}}), lots).await,
+            Kind::WipeHolder => {
+                let patch = json!({"spec": {"holderIdentity": ""}});
+                self.edit("/spec/holderIdentity", json!(""), &patch, lots).await
+            }
         }
     }
 
@@ -161,9 +214,42 @@ impl Target<'_> {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        let from = now();
         tokio::time::sleep(lasts).await;
+        let to = now();
         kill_process(pid, Signal::CONT)?;
+        if stopped && lasts > self.ttl {
+            let mut pauses = self.long_pauses.lock().unwrap_or_else(PoisonError::into_inner);
+            pauses.push(Paused {
+                id: node.id().to_owned(),
+                from,
+                to,
+            });
+        }
         Ok(stopped)
+    }
+
+    /// All writes of the process to one Lease that it holds are held, until another has led; then they arrive.
+    async fn hold_past_takeover(&self, node: &Node, lots: &mut fastrand::Rng) -> Result<bool, Error> {
+        let me = node.life();
+        let mut led = self.heard.checker(|checker| checker.led_by(me));
+        if led.is_empty() {
+            return Ok(false);
+        }
+        let stream = led.swap_remove(lots.usize(..led.len()));
+        let is_conflict =
+            |seen: &Seen| seen.path.contains(&stream) && seen.status() == Some(StatusCode::CONFLICT);
+        let before = node.proxy.count(is_conflict);
+        let rule = node
+            .proxy
+            .rule(Match::put(format!("/leases/{stream}")), Fault::Hold);
+        let another_leads = || {
+            let latest = self.heard.checker(|checker| checker.latest(&stream).cloned());
+            rule.fired() > 0 && latest.is_some_and(|latest| latest.node != me)
+        };
+        let taken = shows_within(SHOWS_WITHIN + 3 * self.ttl, another_leads).await;
+        rule.release();
+        Ok(taken && shows(|| node.proxy.count(is_conflict) > before).await)
     }
 
     /// A few writes of the process meet the fault.
@@ -171,7 +257,7 @@ impl Target<'_> {
         let rule = node
             .proxy
             .rule(Match::put("/leases/").times(lots.u64(1..8)), fault);
-        let happened = rule.wait_fired(1, FIRES_WITHIN).await.is_ok();
+        let happened = rule.wait_fired(1, SHOWS_WITHIN).await.is_ok();
         tokio::time::sleep(self.ttl.mul_f64(lots.f64())).await;
         rule.release();
         Ok(happened)
@@ -188,15 +274,44 @@ impl Target<'_> {
         self.rule(node, Fault::Respond(canned), lots).await
     }
 
-    /// Somebody edits a Lease without asking which version it is of.
-    async fn edit(&self, patch: serde_json::Value, lots: &mut fastrand::Rng) -> Result<bool, Error> {
+    /// Somebody edits a Lease without asking which version it is of. It happened if the field was different before.
+    async fn edit(
+        &self,
+        field: &str,
+        becomes: Value,
+        patch: &Value,
+        lots: &mut fastrand::Rng,
+    ) -> Result<bool, Error> {
         let stream = stream_name(lots.usize(..self.streams));
         let uri = format!(
             "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{stream}",
             self.namespace
         );
+        let read = http::Request::get(&uri).body(Vec::new())?;
         let request = http::Request::patch(uri).header("content-type", "application/merge-patch+json");
-        let request = request.body(serde_json::to_vec(&patch)?)?;
-        Ok(self.client.request::<serde_json::Value>(request).await.is_ok())
+        let request = request.body(serde_json::to_vec(patch)?)?;
+        let is = |lease: &Value| lease.pointer(field).cloned().unwrap_or_default();
+        let (Ok(before), Ok(after)) = (
+            self.client.request::<Value>(read).await,
+            self.client.request::<Value>(request).await,
+        ) else {
+            return Ok(false);
+        };
+        Ok(is(&before) != becomes && is(&after) == becomes)
     }
+}
+
+async fn shows(effect: impl Fn() -> bool) -> bool {
+    shows_within(SHOWS_WITHIN, effect).await
+}
+
+async fn shows_within(limit: Duration, effect: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        if effect() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
 }

@@ -4,13 +4,16 @@
 mod checker;
 mod driver;
 mod faults;
+mod kept;
 mod node;
+mod process;
 mod report;
 mod store;
 
-use std::{process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Why it ended without a verdict.
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -22,9 +25,12 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 /// lost, late or refused, the server is killed, and other people edit the Leases. Every side effect goes to a store that
 /// checks fencing tokens, and to one that does not.
 ///
+/// A hand-over is a leadership that follows on one of another process. A fault counts when its effect was seen.
+///
 /// Fails when two leaders were valid at once, tokens fell, or work was lost or doubled in the store that checks; when
 /// fewer hand-overs or faults of a kind happened than it is about; when the checker misses an overlap that is planted
-/// in its input; and when the store that checks nothing shows no damage.
+/// in its input; when something that a process said cannot be read; and when writes of processes that were stopped for
+/// longer than a TTL did no damage in the store that checks nothing.
 #[derive(Debug, Parser)]
 #[command(name = "leasewarden-soak", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -44,15 +50,19 @@ enum Part {
 /// How long, how much.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Run {
-    /// Repeats the lots of an earlier run. What the machine does in between is not repeated. Default: at random, printed.
+    /// Repeats the lots of an earlier run, those of its processes too. Which lot meets which moment is up to the machine.
+    /// Default: at random, printed.
     #[arg(long)]
     seed: Option<u64>,
     /// Stops after so long, or up to five times as long if too few hand-overs or faults have happened by then.
     #[arg(long = "for", value_parser = humantime::parse_duration, default_value = "2m", value_name = "TIME")]
     lasts: Duration,
-    /// Stops after so many hand-overs instead.
+    /// Stops after so many hand-overs instead, and when enough faults of each kind have happened.
     #[arg(long, conflicts_with = "lasts", value_name = "N")]
     hand_overs: Option<u64>,
+    /// With --hand-overs: stops after so long at the latest, and fails if there were fewer.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "6h", value_name = "TIME", requires = "hand_overs")]
+    at_most: Duration,
     /// How many streams.
     #[arg(long, default_value_t = 24)]
     streams: usize,
@@ -65,7 +75,10 @@ pub(crate) struct Run {
     /// How long a leadership lasts before its process hands over, on average.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "3s", value_name = "TIME")]
     term: Duration,
-    /// How long it is quiet between two faults, on average.
+    /// How many faults may go on at once, each on another process.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    at_once: usize,
+    /// How long it is quiet after a fault, on average.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "500ms", value_name = "TIME")]
     quiet: Duration,
     /// The fewest hand-overs that make it a soak.
@@ -74,6 +87,9 @@ pub(crate) struct Run {
     /// The fewest faults of each kind that make it a soak.
     #[arg(long, default_value_t = 2, value_name = "N")]
     faults_at_least: u64,
+    /// Where to keep what shows it, if two led at once or tokens fell.
+    #[arg(long, default_value = "target/soak", value_name = "FOLDER")]
+    keep: PathBuf,
     /// Prints the report as JSON.
     #[arg(long)]
     json: bool,
@@ -93,11 +109,15 @@ fn main() -> ExitCode {
     let code = runtime.block_on(async {
         match cli.part {
             Some(Part::Node(part)) => node::run(part).await.map(|()| ExitCode::SUCCESS),
-            None => tokio::select! {
-                verdict = driver::run(cli.run) => verdict,
-                // What was started is stopped as the driver is dropped.
-                _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
-            },
+            None => {
+                let mut terminate = signal(SignalKind::terminate())?;
+                tokio::select! {
+                    verdict = driver::run(cli.run) => verdict,
+                    // What was started is stopped as the driver is dropped.
+                    _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+                    _ = terminate.recv() => Ok(ExitCode::from(143)),
+                }
+            }
         }
     });
     runtime.shutdown_background();

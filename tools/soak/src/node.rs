@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -18,6 +19,7 @@ use leasewarden::{
     lease::LeaseLockService,
 };
 use leasewarden_electors::now;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
@@ -39,6 +41,17 @@ pub(crate) struct Part {
     pub(crate) ttl: u64,
     #[arg(long)]
     pub(crate) term_ms: u64,
+    #[arg(long)]
+    pub(crate) seed: u64,
+}
+
+impl Part {
+    /// The lots of one use: the same in every run of this seed.
+    fn lots(&self, stream: &str, token: i64) -> fastrand::Rng {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, stream, token).hash(&mut hasher);
+        fastrand::Rng::with_seed(hasher.finish())
+    }
 }
 
 /// What a process says of one of its leaderships. Times are nanoseconds of the boot clock.
@@ -54,9 +67,9 @@ pub(crate) struct Line {
     pub(crate) handed_over: bool,
 }
 
-/// The name of a stream.
+/// The name of a stream. None begins with another.
 pub(crate) fn stream_name(n: usize) -> String {
-    format!("stream-{n}")
+    format!("stream-{n:05}")
 }
 
 /// How often the guard is asked while a side effect is under way.
@@ -67,6 +80,8 @@ const EVERY: u64 = 50_000_000;
 
 /// Runs until its input ends.
 pub(crate) async fn run(part: Part) -> Result<(), Error> {
+    // Its input ends when the driver does; but a process that is stopped just then would not notice.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let kubeconfig = kube::config::Kubeconfig::read_from(&part.kubeconfig)?;
     let options = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -78,14 +93,23 @@ pub(crate) async fn run(part: Part) -> Result<(), Error> {
         .instance_id(InstanceId::new(&part.id)?)
         .settings(ElectionSettings::with_ttl(ttl)?)
         .build()?;
-    let store = Arc::new(Client::connect(&part.store).await?);
+    let part = Arc::new(part);
+    let store = Arc::new(Client::connect(&part.store, &part.id).await?);
     let streams = (0..part.streams).map(|n| StreamName::new(stream_name(n)));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
     // When each leadership began, for the hand-overs.
     let led: Arc<Mutex<HashMap<StreamName, u64>>> = Arc::default();
     for stream in &streams {
         let (store, led) = (Arc::clone(&store), Arc::clone(&led));
-        let work = move |leadership: Leadership| work(leadership, Arc::clone(&store), Arc::clone(&led));
+        let part = Arc::clone(&part);
+        let work = move |leadership: Leadership| {
+            work(
+                Arc::clone(&part),
+                leadership,
+                Arc::clone(&store),
+                Arc::clone(&led),
+            )
+        };
         coordinator.register(StreamSpec::new(
             stream.clone(),
             DeploymentMode::SingleLeader,
@@ -94,7 +118,7 @@ pub(crate) async fn run(part: Part) -> Result<(), Error> {
     }
     coordinator.start_all();
     let handing_over = async {
-        let lots = fastrand::Rng::new();
+        let lots = part.lots("", 0);
         hand_over(&coordinator, &led, part.term_ms, lots).await;
     };
     let mut input = [0; 16];
@@ -114,7 +138,10 @@ pub(crate) async fn run(part: Part) -> Result<(), Error> {
     Ok(())
 }
 
-/// Restarts streams whose leadership has lasted for its lot, so that another may lead.
+/// How long a process that has handed over contends no more, in nanoseconds.
+const AWAY: std::ops::Range<u64> = 100_000_000..500_000_000;
+
+/// Ends leaderships that have lasted for their lot, and contends again: mostly a little later, so that another leads.
 async fn hand_over(
     coordinator: &LeaderElectionCoordinator,
     led: &Mutex<HashMap<StreamName, u64>>,
@@ -122,8 +149,16 @@ async fn hand_over(
     mut lots: fastrand::Rng,
 ) {
     let mut due: HashMap<StreamName, (u64, u64)> = HashMap::new();
+    let mut stopped: Vec<(u64, StreamName)> = Vec::new();
     loop {
         tokio::time::sleep(Duration::from_millis(20)).await;
+        stopped.retain(|(until, stream)| {
+            let waits = now() < *until;
+            if !waits {
+                let _ = coordinator.start(stream);
+            }
+            waits
+        });
         let began = led.lock().map(|led| led.clone()).unwrap_or_default();
         for (stream, began) in began {
             let lot = lots.u64(0..=2 * term_ms) * 1_000_000;
@@ -133,7 +168,11 @@ async fn hand_over(
             }
             if now() >= entry.1 {
                 entry.1 = u64::MAX;
-                let _ = coordinator.restart(&stream);
+                if lots.u8(..) < 32 {
+                    let _ = coordinator.restart(&stream);
+                } else if coordinator.stop(&stream).is_ok() {
+                    stopped.push((now() + lots.u64(AWAY), stream));
+                }
             }
         }
     }
@@ -164,7 +203,12 @@ impl Drop for Told {
     }
 }
 
-async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap<StreamName, u64>>>) {
+async fn work(
+    part: Arc<Part>,
+    leadership: Leadership,
+    store: Arc<Client>,
+    led: Arc<Mutex<HashMap<StreamName, u64>>>,
+) {
     let Some(token) = leadership.token() else { return };
     let stream = leadership.stream().clone();
     // The clock first: a guard that is valid after the reading was valid at it, also if this process is stopped in between.
@@ -184,7 +228,7 @@ async fn work(leadership: Leadership, store: Arc<Client>, led: Arc<Mutex<HashMap
     });
     told.say();
     let mut said = first;
-    let mut lots = fastrand::Rng::new();
+    let mut lots = part.lots(&told.0.stream, token.get());
     loop {
         let before = now();
         if !leadership.is_valid() {

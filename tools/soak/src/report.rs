@@ -1,10 +1,15 @@
 //! What came of it, and whether that is as it must be.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-use crate::{checker::Checker, store::Tally};
+use crate::{
+    checker::Checker,
+    driver::Happened,
+    faults::Paused,
+    store::{Late, Tally},
+};
 
 /// What makes it a soak.
 #[derive(Debug, Clone, Copy)]
@@ -25,29 +30,32 @@ pub(crate) struct Takeovers {
 pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
+    pub(crate) leaderships: u64,
+    /// Those of them that followed on one of another process.
     pub(crate) hand_overs: u64,
-    /// Those of them to another process.
-    pub(crate) to_others: usize,
     /// After a leader that handed over.
     pub(crate) graceful: Takeovers,
     /// After one that was killed, stopped, cut off or wiped.
     pub(crate) after_a_loss: Takeovers,
-    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) faults: Happened,
     pub(crate) store: Tally,
+    /// Those of its writes that did damage, unchecked, because their process had stood still for longer than a TTL.
+    pub(crate) damage_after_pauses: usize,
     /// What must not be; empty when all is well.
     pub(crate) failures: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn new(
-        seed: u64,
-        took: Duration,
+        (seed, took): (u64, Duration),
         checker: &Checker,
-        faults: BTreeMap<&'static str, u64>,
-        store: Tally,
+        unreadable: Vec<String>,
+        faults: Happened,
+        (store, damage_after_pauses): (Tally, usize),
         needed: Needed,
     ) -> Self {
-        let mut failures = checker.faults();
+        let mut failures: Vec<String> = checker.clashes().iter().map(ToString::to_string).collect();
+        failures.extend(unreadable);
         let mut must = |holds: bool, otherwise: String| {
             if !holds {
                 failures.push(otherwise);
@@ -61,9 +69,20 @@ impl Report {
             ),
         );
         must(
-            store.wrong_unchecked > 0,
-            "the store that checks no tokens shows no damage, so the faults were too weak to prove anything"
+            store.unreadable == 0,
+            format!("{} requests that the store cannot read", store.unreadable),
+        );
+        must(
+            damage_after_pauses > 0,
+            "processes that stood still did no damage where no token is checked, so the faults prove nothing"
                 .to_owned(),
+        );
+        must(
+            store.accepted >= needed.hand_overs,
+            format!(
+                "only {} writes were accepted, fewer than hand-overs were asked for",
+                store.accepted
+            ),
         );
         must(
             checker.finds_a_planted_overlap(),
@@ -91,15 +110,26 @@ impl Report {
         Self {
             seed,
             seconds: took.as_secs_f64(),
+            leaderships: checker.leaderships(),
             hand_overs,
-            to_others: checker.to_others(),
             graceful: those(true),
             after_a_loss: those(false),
             faults,
             store,
+            damage_after_pauses,
             failures,
         }
     }
+}
+
+/// How many writes did damage that were on their way when their process was stopped, and arrived when it went on.
+pub(crate) fn damage_after(pauses: &[Paused], late: &[Late]) -> usize {
+    let spans = |late: &&Late| {
+        pauses
+            .iter()
+            .any(|paused| paused.id == late.by && late.read_at <= paused.from && late.written_at >= paused.to)
+    };
+    late.iter().filter(spans).count()
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -128,8 +158,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}, {:.0} s, {} hand-overs, {} of them to another process",
-            self.seed, self.seconds, self.hand_overs, self.to_others
+            "seed {}, {:.0} s, {} leaderships, {} of them after one of another process: hand-overs",
+            self.seed, self.seconds, self.leaderships, self.hand_overs
         )?;
         writeln!(
             f,
@@ -154,10 +184,41 @@ impl fmt::Display for Report {
             "  {:>7}   lost or doubled in the store that checks nothing",
             self.store.wrong_unchecked
         )?;
+        writeln!(
+            f,
+            "  {:>7}   of them because a process had stood still for longer than a TTL",
+            self.damage_after_pauses
+        )?;
         if self.failures.is_empty() {
             write!(f, "\nnever two at once, tokens rose, nothing was lost or doubled")
         } else {
             write!(f, "\nthis does not hold:\n  {}", self.failures.join("\n  "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_a_pauses_when_the_write_was_on_its_way_through_all_of_it() {
+        let paused = Paused {
+            id: "a".to_owned(),
+            from: 10,
+            to: 20,
+        };
+        let late = |by: &str, read_at, written_at| Late {
+            by: by.to_owned(),
+            read_at,
+            written_at,
+        };
+        let all = [
+            late("a", 9, 21),
+            late("b", 9, 21),
+            late("a", 11, 21),
+            late("a", 5, 9),
+        ];
+        assert_eq!(damage_after(&[paused], &all), 1);
     }
 }

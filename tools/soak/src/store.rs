@@ -8,13 +8,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use leasewarden::{FencingToken, StreamName, election::TokenChecker};
+use leasewarden_electors::now;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -30,8 +31,27 @@ struct Ask {
     id: u64,
     stream: String,
     token: i64,
+    /// Which process asks.
+    by: String,
     /// The next positions, checked and unchecked; none to read.
-    write: Option<(u64, u64)>,
+    write: Option<Write>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Write {
+    checked: u64,
+    unchecked: u64,
+    /// When the process had read what it moves on, by the boot clock.
+    read_at: u64,
+}
+
+/// A write of a leader that was none any more, which did damage where nothing is checked. Times are nanoseconds of the
+/// boot clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) by: String,
+    pub(crate) read_at: u64,
+    pub(crate) written_at: u64,
 }
 
 /// What the stores answer.
@@ -53,6 +73,8 @@ pub(crate) struct Tally {
     pub(crate) wrong: u64,
     /// Those of the store that checks nothing.
     pub(crate) wrong_unchecked: u64,
+    /// Requests that nobody could read. One that ends in the middle is of a process that was killed, and does not count.
+    pub(crate) unreadable: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,17 +86,28 @@ struct Position {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     /// The check and the write that it admits are one step under this lock.
-    positions: Mutex<(HashMap<String, Position>, Tally)>,
+    state: Mutex<State>,
     tokens: TokenChecker,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    positions: HashMap<String, Position>,
+    tally: Tally,
+    late: Vec<Late>,
+}
+
 impl Store {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn tally(&self) -> Tally {
-        self.positions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .1
-            .clone()
+        self.state().tally.clone()
+    }
+
+    pub(crate) fn late(&self) -> Vec<Late> {
+        self.state().late.clone()
     }
 
     /// Serves until dropped. Answers where.
@@ -92,12 +125,15 @@ impl Store {
     async fn connection(self: Arc<Self>, connection: TcpStream) {
         let _ = connection.set_nodelay(true);
         let (read, mut write) = connection.into_split();
-        let mut lines = BufReader::new(read).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let Ok(ask) = serde_json::from_str::<Ask>(&line) else {
+        let mut read = BufReader::new(read);
+        let mut line = Vec::new();
+        while read.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+            let ask = serde_json::from_slice::<Ask>(&line).ok();
+            let Some(answer) = ask.and_then(|ask| self.answer(&ask)) else {
+                self.state().tally.unreadable += u64::from(line.ends_with(b"\n"));
                 return;
             };
-            let Some(answer) = self.answer(&ask) else { return };
+            line.clear();
             let Ok(mut line) = serde_json::to_string(&answer) else {
                 return;
             };
@@ -110,11 +146,19 @@ impl Store {
 
     fn answer(&self, ask: &Ask) -> Option<Answer> {
         let (stream, token) = (StreamName::new(&ask.stream).ok()?, FencingToken::new(ask.token)?);
-        let mut guarded = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let (positions, tally) = &mut *guarded;
+        let State {
+            positions,
+            tally,
+            late,
+        } = &mut *self.state();
         let position = positions.entry(ask.stream.clone()).or_default();
         let fresh = self.tokens.check(&stream, token).is_ok();
-        if let Some((checked, unchecked)) = ask.write {
+        if let Some(Write {
+            checked,
+            unchecked,
+            read_at,
+        }) = ask.write
+        {
             if fresh {
                 tally.accepted += 1;
                 tally.wrong += u64::from(checked != position.checked + 1);
@@ -122,7 +166,15 @@ impl Store {
             } else {
                 tally.refused += 1;
             }
-            tally.wrong_unchecked += u64::from(unchecked != position.unchecked + 1);
+            let wrong = unchecked != position.unchecked + 1;
+            tally.wrong_unchecked += u64::from(wrong);
+            if wrong && !fresh {
+                late.push(Late {
+                    by: ask.by.clone(),
+                    read_at,
+                    written_at: now(),
+                });
+            }
             position.unchecked = unchecked;
         }
         Some(Answer {
@@ -135,13 +187,14 @@ impl Store {
 
 /// A process's way to the store: one connection, any number of steps on it at once.
 pub(crate) struct Client {
+    by: String,
     write: tokio::sync::Mutex<OwnedWriteHalf>,
     waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>,
     ids: AtomicU64,
 }
 
 impl Client {
-    pub(crate) async fn connect(address: &str) -> Result<Self, Error> {
+    pub(crate) async fn connect(address: &str, by: &str) -> Result<Self, Error> {
         let connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;
         let (read, write) = connection.into_split();
@@ -151,7 +204,9 @@ impl Client {
             let mut lines = BufReader::new(read).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let Ok(answer) = serde_json::from_str::<Answer>(&line) else {
-                    continue;
+                    // Whose it was would wait for ever. The driver sees that the process ended.
+                    eprintln!("soak: no answer of the store: {line}");
+                    std::process::exit(4);
                 };
                 let waits = answered
                     .lock()
@@ -163,6 +218,7 @@ impl Client {
             }
         });
         Ok(Self {
+            by: by.to_owned(),
             write: tokio::sync::Mutex::new(write),
             waiting,
             ids: AtomicU64::new(0),
@@ -177,18 +233,18 @@ impl Client {
         pause: Duration,
     ) -> Result<(), Error> {
         let read = self.ask(stream.clone(), token, None).await?;
+        let read_at = now();
         tokio::time::sleep(pause).await;
-        let next = (read.checked + 1, read.unchecked + 1);
+        let next = Write {
+            checked: read.checked + 1,
+            unchecked: read.unchecked + 1,
+            read_at,
+        };
         self.ask(stream, token, Some(next)).await?;
         Ok(())
     }
 
-    async fn ask(
-        &self,
-        stream: String,
-        token: FencingToken,
-        write: Option<(u64, u64)>,
-    ) -> Result<Answer, Error> {
+    async fn ask(&self, stream: String, token: FencingToken, write: Option<Write>) -> Result<Answer, Error> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (answered, answer) = oneshot::channel();
         self.waiting
@@ -199,6 +255,7 @@ impl Client {
             id,
             stream,
             token: token.get(),
+            by: self.by.clone(),
             write,
         };
         let mut line = serde_json::to_string(&ask)?;
@@ -213,12 +270,17 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn ask(token: i64, write: Option<(u64, u64)>) -> Ask {
+    fn ask(token: i64, write: Option<u64>) -> Ask {
         Ask {
             id: 1,
             stream: "orders".to_owned(),
             token,
-            write,
+            by: format!("node-{token}"),
+            write: write.map(|next| Write {
+                checked: next,
+                unchecked: next,
+                read_at: 7,
+            }),
         }
     }
 
@@ -226,19 +288,21 @@ mod tests {
     fn a_step_of_an_old_token_is_refused_where_tokens_are_checked_and_does_damage_where_not() {
         let store = Store::default();
         let read = store.answer(&ask(5, None)).unwrap();
-        store.answer(&ask(7, Some((1, 1)))).unwrap();
-        store.answer(&ask(7, Some((2, 2)))).unwrap();
+        store.answer(&ask(7, Some(1))).unwrap();
+        store.answer(&ask(7, Some(2))).unwrap();
         // The old leader goes on where it read.
-        store
-            .answer(&ask(5, Some((read.checked + 1, read.unchecked + 1))))
-            .unwrap();
+        store.answer(&ask(5, Some(read.checked + 1))).unwrap();
         let tally = Tally {
             accepted: 2,
             refused: 1,
-            wrong: 0,
             wrong_unchecked: 1,
+            ..Tally::default()
         };
         assert_eq!(store.tally(), tally);
+        let [late] = &store.late()[..] else {
+            panic!("{:?}", store.late());
+        };
+        assert_eq!((late.by.as_str(), late.read_at), ("node-5", 7));
     }
 
     #[test]
@@ -246,8 +310,8 @@ mod tests {
         let store = Store::default();
         store.answer(&ask(5, None)).unwrap();
         store.answer(&ask(7, None)).unwrap();
-        store.answer(&ask(5, Some((1, 1)))).unwrap();
-        store.answer(&ask(7, Some((1, 1)))).unwrap();
+        store.answer(&ask(5, Some(1))).unwrap();
+        store.answer(&ask(7, Some(1))).unwrap();
         let tally = store.tally();
         assert_eq!((tally.accepted, tally.refused, tally.wrong), (1, 1, 0));
     }
@@ -255,9 +319,9 @@ mod tests {
     #[test]
     fn work_that_is_lost_or_doubled_under_a_good_token_is_seen() {
         let store = Store::default();
-        store.answer(&ask(5, Some((1, 1)))).unwrap();
-        store.answer(&ask(5, Some((1, 1)))).unwrap();
-        store.answer(&ask(5, Some((3, 3)))).unwrap();
-        assert_eq!(store.tally().wrong, 2);
+        store.answer(&ask(5, Some(1))).unwrap();
+        store.answer(&ask(5, Some(1))).unwrap();
+        store.answer(&ask(5, Some(3))).unwrap();
+        assert_eq!((store.tally().wrong, store.late().len()), (2, 0));
     }
 }
