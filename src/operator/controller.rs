@@ -21,14 +21,22 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     api::{ApiError, Server},
+    blindness::Blindness,
+    budget::{Afforded, Budget},
     index::{Index, Key, Snapshot, Step},
+    lines::Lines,
+    observe::{Observer, Watched},
+    projection::Projection,
     reconcile::reconcile,
     view::LeaseView,
 };
-use crate::crd::ChangeStreamLeader;
+use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus, StatusPolicy};
 
 /// How many keys are worked on side by side: enough that a slow request holds up nobody, few enough for one API server.
 const SIDE_BY_SIDE: usize = 16;
+/// How many of them may be keys that failed the last time: objects that cannot be written, and take a time-out each to
+/// find that out again, would else hold up all the others.
+const FAILING: usize = 4;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(15);
 /// How long a stop waits for what is being written: a Pod is killed after 30 s.
@@ -38,6 +46,17 @@ const LAG_MAX: Duration = Duration::from_secs(2);
 /// How often the same error is said.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
+/// What is set when the operator is started.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) discovery: bool,
+    /// For objects that say nothing of it.
+    pub(crate) policy: StatusPolicy,
+    /// Status writes a second that no transition asks for.
+    pub(crate) writes_per_second: u32,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
 /// What watches and reconciler share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -45,11 +64,16 @@ pub(crate) struct Shared {
     queue: mpsc::UnboundedSender<ScheduleRequest<Key>>,
     pub(crate) server: Server,
     pub(crate) discovery: bool,
+    pub(crate) policy: StatusPolicy,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) lines: Lines,
 }
 
-#[derive(Default)]
 struct State {
     index: Index,
+    budget: Budget,
+    /// When it was last said that the budget does not suffice.
+    throttling_said: Option<Instant>,
     /// The namespaces whose lists are complete; empty text is all of them. Before that, absence means nothing.
     leases_listed: HashSet<String>,
     objects_listed: HashSet<String>,
@@ -60,19 +84,27 @@ struct State {
 impl Shared {
     pub(crate) fn new(
         server: Server,
-        discovery: bool,
+        settings: Settings,
     ) -> (Self, mpsc::UnboundedReceiver<ScheduleRequest<Key>>) {
         let (queue, requests) = mpsc::unbounded_channel();
-        let state = Arc::default();
-        (
-            Self {
-                state,
-                queue,
-                server,
-                discovery,
-            },
-            requests,
-        )
+        let state = State {
+            index: Index::default(),
+            budget: Budget::new(settings.writes_per_second),
+            throttling_said: None,
+            leases_listed: HashSet::new(),
+            objects_listed: HashSet::new(),
+            lagging: HashMap::new(),
+        };
+        let shared = Self {
+            state: Arc::new(Mutex::new(state)),
+            queue,
+            server,
+            discovery: settings.discovery,
+            policy: settings.policy,
+            lines: Lines::new(Arc::clone(&settings.observer)),
+            observer: settings.observer,
+        };
+        (shared, requests)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,7 +152,9 @@ impl Shared {
     }
 
     pub(crate) fn lose_object(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Key> {
-        self.state().index.lose_object(namespace, name, uid)
+        let mut state = self.state();
+        state.budget.forget(uid.unwrap_or_default());
+        state.index.lose_object(namespace, name, uid)
     }
 
     pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<ChangeStreamLeader>> {
@@ -152,28 +186,83 @@ impl Shared {
     pub(crate) fn objects_listed(&self, namespace: Option<&str>, listed: &HashSet<(String, String)>) {
         let mut state = self.state();
         let gone = state.index.objects_listed(namespace, listed);
+        for (_, uid) in &gone {
+            state.budget.forget(uid);
+        }
         state
             .objects_listed
             .insert(namespace.unwrap_or_default().to_owned());
         drop(state);
-        for key in gone {
+        for (key, _) in gone {
             self.wake(key);
         }
         self.wake_all();
     }
 
-    fn wake_all(&self) {
+    /// Looks at everything again.
+    pub(crate) fn wake_all(&self) {
         let keys = self.state().index.keys();
         for key in keys {
             self.wake(key);
         }
     }
 
-    /// Whether both lists are complete where this key is.
+    /// Whether enough was listed to say something about this key. Without the Leases that is that they are not seen.
     pub(crate) fn is_ready(&self, key: &Key) -> bool {
         let state = self.state();
         let has = |set: &HashSet<String>| set.contains("") || set.contains(&key.namespace);
-        has(&state.leases_listed) && has(&state.objects_listed)
+        has(&state.objects_listed) && (has(&state.leases_listed) || self.blind(key).is_some())
+    }
+
+    /// Why changes of this Lease are not seen, if they are not.
+    pub(crate) fn blind(&self, key: &Key) -> Option<Blindness> {
+        self.lines.blind(Watched::Leases, &key.namespace)
+    }
+
+    /// Whether the second is here that was booked for a refresh of this object's status.
+    pub(crate) fn refresh_due(&self, uid: &str) -> bool {
+        let now = self.now();
+        self.state().budget.is_due(uid, now)
+    }
+
+    /// A write that is no transition: now, or in how long.
+    pub(crate) fn pace(&self, uid: &str) -> Result<(), Duration> {
+        let now = self.now();
+        self.state().budget.pace(uid, now)
+    }
+
+    /// What of a decision can be afforded.
+    pub(crate) fn afford(
+        &self,
+        uid: &str,
+        previous: &ChangeStreamLeaderStatus,
+        decision: Projection,
+    ) -> Afforded {
+        let now = self.now();
+        let mut state = self.state();
+        let afforded = state.budget.afford(uid, previous, decision, now);
+        let without = state.budget.without();
+        match (without, state.throttling_said) {
+            (0, Some(_)) => {
+                state.throttling_said = None;
+                tracing::info!("every status shows its expirationTime again");
+            }
+            (1.., said) if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) => {
+                state.throttling_said = Some(Instant::now());
+                tracing::warn!(
+                    objects = without,
+                    "status writes are throttled: more are needed to keep every expirationTime in the future than may be                      made in a second, so these statuses are without; allow more, or use statusPolicy TransitionsOnly"
+                );
+            }
+            _ => {}
+        }
+        afforded
+    }
+
+    /// A status was not written that was to be.
+    pub(crate) fn not_written(&self, uid: &str, previous: &ChangeStreamLeaderStatus) {
+        let now = self.now();
+        self.state().budget.failed(uid, previous, now);
     }
 
     /// Whether to wait (on) for the watch to deliver what a read has shown.
@@ -209,11 +298,12 @@ pub(crate) async fn work(
     let mut retries = Retries::default();
     loop {
         let room = running.len() < SIDE_BY_SIDE;
+        let failing = busy.iter().filter(|key| retries.is_failing(key)).count();
         let next = poll_fn(|cx| {
             if room {
                 queue
                     .as_mut()
-                    .hold_unless(|key| !busy.contains(key))
+                    .hold_unless(|key| !busy.contains(key) && (failing < FAILING || !retries.is_failing(key)))
                     .poll_next_unpin(cx)
             } else {
                 std::task::Poll::Pending
@@ -253,6 +343,10 @@ struct Retries {
 }
 
 impl Retries {
+    fn is_failing(&self, key: &Key) -> bool {
+        self.failed.contains_key(key)
+    }
+
     fn after(&mut self, key: &Key, result: Result<Option<Duration>, ApiError>) -> Option<Duration> {
         let error = match result {
             Ok(again) => {
@@ -284,7 +378,13 @@ mod tests {
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
         let clock = ServerClock::new(Arc::new(ManualClock::new()));
         let client = Client::try_from(config).unwrap();
-        Shared::new(Server::new(client, clock), true).0
+        let settings = Settings {
+            discovery: true,
+            policy: StatusPolicy::Full,
+            writes_per_second: 20,
+            observer: Arc::new(crate::operator::observe::Nobody),
+        };
+        Shared::new(Server::new(client, clock), settings).0
     }
 
     fn view(version: u64) -> LeaseView {

@@ -148,12 +148,12 @@ impl Index {
         Some(key)
     }
 
-    /// The end of a list of objects: what it did not name is gone. Answers whose they were.
+    /// The end of a list of objects: what it did not name is gone. Answers whose they were, and their uids.
     pub(crate) fn objects_listed(
         &mut self,
         namespace: Option<&str>,
         listed: &HashSet<(String, String)>,
-    ) -> Vec<Key> {
+    ) -> Vec<(Key, String)> {
         let gone: Vec<(String, String)> = self
             .objects
             .keys()
@@ -161,7 +161,10 @@ impl Index {
             .cloned()
             .collect();
         gone.iter()
-            .filter_map(|(n, name)| self.remove_object(n, name))
+            .filter_map(|(n, name)| {
+                let uid = self.named(n, name)?.uid().unwrap_or_default();
+                Some((self.remove_object(n, name)?, uid))
+            })
             .collect()
     }
 

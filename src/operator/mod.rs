@@ -10,18 +10,25 @@
 //! * `watch`, `index`: what was seen, with every change of leadership until it is written.
 //! * `controller`, `reconcile`: when to look, and the requests.
 //! * `projection`, `history`, `conditions`: what a status says and when it is worth a write. Pure.
+//! * `budget`: how many writes there may be between transitions, and when. Pure.
+//! * `lines`, `blindness`: watches that are down, and what a status says then.
+//! * `observe`: what metrics and events are made of.
 //! * `naming`: which Lease an object is about, and the objects that are created for discovered Leases.
 //! * `clock`, `api`: the API server's time, and its errors in words.
 //!
 //! The operator only reads Leases. It holds no lock and grants none: without it everything goes on, unseen.
 
 mod api;
+mod blindness;
+mod budget;
 mod clock;
 mod conditions;
 mod controller;
 mod history;
 mod index;
+mod lines;
 mod naming;
+mod observe;
 mod projection;
 mod reconcile;
 mod run;

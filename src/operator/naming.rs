@@ -40,6 +40,22 @@ pub(crate) fn is_discovered(object: &ChangeStreamLeader) -> bool {
         .is_some_and(|v| v == DISCOVERED.1)
 }
 
+/// Leaves of an object what is needed of it: what people hang on an object can be many times that, and is kept in memory
+/// for each. A write to the status changes nothing but the status, whatever the metadata that comes with it lacks.
+pub(crate) fn lighten(object: &mut ChangeStreamLeader) {
+    let discovered = is_discovered(object);
+    let full = std::mem::take(&mut object.metadata);
+    object.metadata = ObjectMeta {
+        name: full.name,
+        namespace: full.namespace,
+        uid: full.uid,
+        resource_version: full.resource_version,
+        generation: full.generation,
+        labels: discovered.then(|| [(DISCOVERED.0.to_owned(), DISCOVERED.1.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+}
+
 /// The object for a Lease that has none. `taken` when an object of that name exists that is about another Lease.
 pub(crate) fn discovered(lease: &LeaseView, taken: bool) -> ChangeStreamLeader {
     let suffix = if taken { ".discovered" } else { "" };

@@ -11,8 +11,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
+    blindness::{self, Blindness},
     conditions::{self, Saying},
     history::{end, how_it_ended, whole},
+    observe::WriteReason,
     view::{Hold, LeaseView, is_older},
 };
 use crate::crd::{ChangeStreamLeaderStatus, Ended, StatusPolicy};
@@ -49,17 +51,10 @@ pub(crate) struct Sight<'a> {
     pub(crate) fresh: bool,
     /// The time on the API server's clock; never ahead of it.
     pub(crate) now: Timestamp,
-}
-
-/// Why a status is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteReason {
-    /// The leadership changed, or what is said about it.
-    Transition,
-    /// The object's spec changed.
-    Generation,
-    /// The stored `expirationTime` is about to lapse.
-    Refresh,
+    /// The second is here in which the stored `expirationTime` can be written again: any later one is worth it.
+    pub(crate) refresh_due: bool,
+    /// Why changes are not seen, if they are not.
+    pub(crate) blind: Option<&'a Blindness>,
 }
 
 /// The decision.
@@ -73,6 +68,21 @@ pub(crate) struct Projection {
     pub(crate) requeue_after: Option<Duration>,
     /// Read the Lease and ask again: what would be said must not rest on a cache.
     pub(crate) read_first: bool,
+    /// How long the Lease outlives a renewal.
+    pub(crate) ttl: Option<Duration>,
+}
+
+impl Projection {
+    /// Looks again after this long, if not before.
+    pub(crate) fn look_again(mut self, after: Option<Duration>) -> Self {
+        self.requeue_after = self.requeue_after.into_iter().chain(after).min();
+        self
+    }
+}
+
+/// How long before it lapses an `expirationTime` is written again.
+pub(crate) fn refresh_lead(ttl: Duration) -> Duration {
+    (ttl / 6).max(Duration::from_millis(1500))
 }
 
 /// Decides. See the module.
@@ -86,7 +96,11 @@ pub(crate) fn project(
         write: None,
         requeue_after: None,
         read_first,
+        ttl: sight.lease.and_then(|lease| lease.ttl),
     };
+    if let Some(blind) = sight.blind.filter(|_| !sight.fresh) {
+        return blindness::project(subject, previous, sight.lease, blind, sight.now);
+    }
     if previous_is_newer(previous, sight.lease) {
         return keep(false);
     }
@@ -102,43 +116,36 @@ pub(crate) fn project(
     status.observed_generation = subject.generation;
     status.lease_name = Some(subject.lease.to_owned());
     let Some(lease) = sight.lease else {
-        missing(&mut status, subject, sight.now);
-        let mut decision = decide(previous, status, None, None, sight.now);
-        decision.requeue_after = Some(LOOK_FOR);
-        return decision;
+        missing(&mut status, subject, sight);
+        return decide(previous, status, sight, None).look_again(Some(LOOK_FOR));
     };
     status.lease_uid = Some(lease.uid.clone());
     status.lease_resource_version = Some(lease.resource_version.clone());
     if let Some(other) = lease.stream.as_deref().filter(|s| *s != subject.stream) {
         conflict(&mut status, subject, other, sight.now);
-        return decide(previous, status, None, None, sight.now);
+        let nobody = Sight { lease: None, ..sight };
+        return decide(previous, status, nobody, None);
     }
 
     let (held, at) = show(&mut status, previous, lease, sight, expired);
-    let shown = subject.policy == StatusPolicy::Full && lease.labelled;
+    // While changes are not seen, nothing is promised of the future.
+    let shown = subject.policy == StatusPolicy::Full && lease.labelled && sight.blind.is_none();
     status.expiration_time = (shown && status.holder_identity.is_some())
         .then(|| expiration(lease))
         .flatten();
     conditions::set(
         &mut status,
         subject.generation,
-        ready(subject, lease),
+        sight
+            .blind
+            .map_or_else(|| ready(subject, lease), Blindness::saying),
         held,
         at,
         sight.now,
     );
 
-    let mut decision = decide(
-        previous,
-        status,
-        Some(lease),
-        expired_from.filter(|_| !expired),
-        sight.now,
-    );
-    if !lease.labelled {
-        decision.requeue_after = Some(decision.requeue_after.map_or(POLL, |after| after.min(POLL)));
-    }
-    decision
+    decide(previous, status, sight, expired_from.filter(|_| !expired))
+        .look_again((!lease.labelled).then_some(POLL))
 }
 
 /// Fills in the holder, and moves one that is over into the history. Answers what `Held` says, and since when.
@@ -248,7 +255,8 @@ fn ready(subject: Subject<'_>, lease: &LeaseView) -> Saying {
     Saying::up_to_date()
 }
 
-fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, now: Timestamp) {
+fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, sight: Sight<'_>) {
+    let now = sight.now;
     end(status, Ended::Deleted, Some(now));
     (status.lease_duration_seconds, status.lease_transitions) = (None, None);
     let says = format!(
@@ -256,7 +264,10 @@ fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, now: Tim
         subject.lease, subject.stream
     );
     let held = Saying::new("False", NOT_FOUND, says);
-    let ready = Saying::new("True", "UpToDate", "The status shows that there is no Lease.");
+    let ready = sight.blind.map_or_else(
+        || Saying::new("True", "UpToDate", "The status shows that there is no Lease."),
+        Blindness::saying,
+    );
     conditions::set(status, subject.generation, ready, held, now, now);
 }
 
@@ -339,34 +350,52 @@ fn facts(status: &ChangeStreamLeaderStatus) -> ChangeStreamLeaderStatus {
     facts
 }
 
+/// Whether who leads is the same in both, and all that changed is a condition: Ready, or either when nothing was seen.
+fn same_leadership(previous: &ChangeStreamLeaderStatus, next: &ChangeStreamLeaderStatus) -> bool {
+    let blind = blindness::is_told(previous) || blindness::is_told(next);
+    let bare = |status: &ChangeStreamLeaderStatus| {
+        let mut bare = facts(status);
+        bare.conditions.retain(|c| c.type_ == crate::crd::HELD && !blind);
+        bare
+    };
+    !previous.conditions.is_empty() && bare(previous) == bare(next)
+}
+
 fn decide(
     previous: &ChangeStreamLeaderStatus,
     status: ChangeStreamLeaderStatus,
-    lease: Option<&LeaseView>,
+    sight: Sight<'_>,
     expires: Option<Timestamp>,
-    now: Timestamp,
 ) -> Projection {
-    let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+    let until = |at: Timestamp| Duration::try_from(at.duration_since(sight.now)).unwrap_or(Duration::ZERO);
+    let ttl = sight.lease.and_then(|lease| lease.ttl);
     let mut requeue_after = expires
-        .filter(|_| lease.is_some_and(|l| matches!(l.hold, Hold::Held(_) | Hold::Wiped(_))))
+        .filter(|_| {
+            sight
+                .lease
+                .is_some_and(|l| matches!(l.hold, Hold::Held(_) | Hold::Wiped(_)))
+        })
         .map(until);
     let write = if facts(&status) != facts(previous) {
-        Some(WriteReason::Transition)
+        Some(if same_leadership(previous, &status) {
+            WriteReason::Condition
+        } else {
+            WriteReason::Transition
+        })
     } else if status.observed_generation != previous.observed_generation {
-        Some(WriteReason::Generation)
+        Some(WriteReason::Spec)
     } else {
         match (&status.expiration_time, &previous.expiration_time) {
             (new, old) if new == old => None,
             (Some(new), Some(old)) if new.0 > old.0 => {
-                let ttl = lease.and_then(|l| l.ttl).unwrap_or_default();
+                let ttl = ttl.unwrap_or_default();
                 let left = until(old.0);
                 // A renewal in the last third is worth a write; without one, the last sixth is the time for it. The
                 // added second is what the server's times are rounded by.
-                if left <= ttl / 3 + Duration::from_secs(1) {
+                if left <= ttl / 3 + Duration::from_secs(1) || sight.refresh_due {
                     Some(WriteReason::Refresh)
                 } else {
-                    let lead = (ttl / 6).max(Duration::from_millis(1500));
-                    let refresh = left.saturating_sub(lead);
+                    let refresh = left.saturating_sub(refresh_lead(ttl));
                     requeue_after = Some(requeue_after.map_or(refresh, |after| after.min(refresh)));
                     None
                 }
@@ -380,6 +409,7 @@ fn decide(
         write,
         requeue_after,
         read_first: false,
+        ttl,
     }
 }
 

@@ -6,16 +6,20 @@ use kube::ResourceExt;
 
 use super::{
     api::{ApiError, LEASES},
+    blindness::{self, Blindness},
     controller::Shared,
     index::{Key, Snapshot},
-    naming::{discovered, is_discovered, lease_of, stream_of},
-    projection::{Projection, Sight, Subject, WriteReason, project},
+    naming::{discovered, is_discovered, lease_of, lighten, stream_of},
+    observe::{Suppressed, Watched, WriteReason},
+    projection::{Projection, Sight, Subject, project},
     view::{LeaseView, is_older},
 };
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus, HELD};
 
 /// When to look again whether the watch has shown what a read has shown.
 const WATCH_LAG: Duration = Duration::from_millis(300);
+/// How long a Lease that cannot be read may be overdue before that is told.
+const HITCH: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 /// How often a lost race is run again at once.
 const RACES: usize = 5;
 
@@ -56,6 +60,7 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
         shared.written(key, &snapshot.steps);
     }
     if let Some(lease) = &snapshot.latest
+        && shared.blind(key).is_none()
         && !snapshot
             .objects
             .iter()
@@ -150,27 +155,46 @@ async fn show(
     mut object: Arc<ChangeStreamLeader>,
 ) -> Result<(bool, Option<Duration>), ApiError> {
     for _ in 0..RACES {
-        let Some((decision, transitions)) = decide(shared, key, snapshot, &object).await? else {
-            return Ok((false, Some(WATCH_LAG)));
+        let uid = object.uid().unwrap_or_default();
+        let previous = object.status.clone().unwrap_or_default();
+        let (mut decision, transitions, problem) = match decide(shared, key, snapshot, &object).await? {
+            Look::Decided(decided) => decided,
+            Look::Wait(pause) => return Ok((false, Some(pause))),
         };
+        // Where nothing is seen, it was asked for a moment to write in before a read was made for it.
+        if !blindness::is_told(&decision.status) {
+            let afforded = shared.afford(&uid, &previous, decision);
+            decision = afforded.decision;
+            if afforded.throttled && decision.write.is_none() {
+                shared.observer.suppressed(Suppressed::Throttled);
+            }
+            tell_of_throttling(shared, &object, &decision, afforded.throttled);
+        }
         let Some(reason) = decision.write else {
-            return Ok((true, decision.requeue_after));
+            shared.observer.suppressed(Suppressed::Unchanged);
+            return problem.map_or(Ok((true, decision.requeue_after)), Err);
         };
         let mut update = ChangeStreamLeader::clone(&object);
         update.status = Some(decision.status);
-        match shared.server.write_status(&key.namespace, &update).await {
+        let written = shared.server.write_status(&key.namespace, &update).await;
+        if written.is_err() {
+            shared.not_written(&uid, &previous);
+        }
+        match written {
             Ok(written) => {
                 tracing::debug!(
                     namespace = key.namespace,
                     object = object.name_any(),
-                    ?reason,
+                    reason = reason.label(),
                     "wrote a status"
                 );
                 for transition in &transitions {
                     say(key, &object, transition);
+                    shared.observer.transition(&object, &transition.0, &transition.1);
                 }
+                shared.observer.written(&written, reason);
                 see(shared, written);
-                return Ok((true, decision.requeue_after));
+                return problem.map_or(Ok((true, decision.requeue_after)), Err);
             }
             Err(ApiError::Conflict) => {
                 let current = shared.server.object(&key.namespace, &object.name_any()).await;
@@ -191,19 +215,29 @@ async fn show(
     Ok((false, Some(Duration::from_secs(1))))
 }
 
-/// What to write, and each transition in it. `None` when the watch lags behind a read and should be given a moment.
+/// What came of a look.
+enum Look {
+    /// What to write, each transition in it, and what went wrong on the way.
+    Decided((Projection, Vec<Transition>, Option<ApiError>)),
+    /// Look again in a moment.
+    Wait(Duration),
+}
+
 async fn decide(
     shared: &Shared,
     key: &Key,
     snapshot: &Snapshot,
     object: &ChangeStreamLeader,
-) -> Result<Option<(Projection, Vec<Transition>)>, ApiError> {
+) -> Result<Look, ApiError> {
     let subject = Subject {
         stream: &object.spec.stream_name,
         lease: &key.lease,
         generation: object.metadata.generation,
-        policy: object.spec.status_policy.unwrap_or_default(),
+        policy: object.spec.status_policy.unwrap_or(shared.policy),
     };
+    let uid = object.uid().unwrap_or_default();
+    let refresh_due = shared.refresh_due(&uid);
+    let blind = shared.blind(key);
     let mut status = object.status.clone().unwrap_or_default();
     let mut transitions = Vec::new();
     for step in &snapshot.steps {
@@ -213,6 +247,8 @@ async fn decide(
             // As it was then.
             fresh: true,
             now: step.view.received_at,
+            refresh_due: false,
+            blind: blind.as_ref(),
         };
         let decision = project(subject, &status, sight);
         if decision.write == Some(WriteReason::Transition) {
@@ -221,25 +257,58 @@ async fn decide(
         status = decision.status;
     }
     let stepped = !transitions.is_empty();
-    let sight = |lease, fresh| Sight {
-        lease,
-        before: None,
-        fresh,
-        now: shared.now(),
-    };
-    let mut decision = project(subject, &status, sight(snapshot.latest.as_deref(), false));
-    if decision.read_first {
-        let read = shared.server.lease(key).await?;
-        if lags(shared, key, snapshot.latest.as_deref(), read.as_ref()) {
-            return Ok(None);
-        }
-        // The same version: what is known of when it was first seen stays.
-        let same = |known: &&LeaseView| {
-            read.as_ref()
-                .is_some_and(|r| r.uid == known.uid && r.resource_version == known.resource_version)
+    let look = |status: &ChangeStreamLeaderStatus, lease, fresh, blind| {
+        let sight = Sight {
+            lease,
+            before: None,
+            fresh,
+            now: shared.now(),
+            refresh_due,
+            blind,
         };
-        let read = snapshot.latest.as_deref().filter(same).or(read.as_ref());
-        decision = project(subject, &status, sight(read, true));
+        project(subject, status, sight)
+    };
+    let latest = snapshot.latest.as_deref();
+    let mut decision = look(&status, latest, false, blind.as_ref());
+    let mut problem = None;
+    if blind.is_some()
+        && !stepped
+        && (decision.write.is_some() || decision.read_first)
+        && let Err(wait) = shared.pace(&uid)
+    {
+        shared.observer.suppressed(Suppressed::Throttled);
+        return Ok(Look::Wait(wait));
+    }
+    if decision.read_first {
+        match shared.server.lease(key).await {
+            Ok(read) => {
+                if blind.is_some() && is_news(latest, read.as_ref()) {
+                    // No watch will bring it.
+                    if let Some(view) = read.as_ref().filter(|view| view.labelled) {
+                        let key = shared.see_lease(view.clone(), false);
+                        shared.wake(key);
+                        return Ok(Look::Wait(WATCH_LAG));
+                    }
+                } else if blind.is_none() && lags(shared, key, latest, read.as_ref()) {
+                    return Ok(Look::Wait(WATCH_LAG));
+                }
+                // The same version: what is known of when it was first seen stays.
+                let same = |known: &&LeaseView| {
+                    read.as_ref()
+                        .is_some_and(|r| r.uid == known.uid && r.resource_version == known.resource_version)
+                };
+                let read = latest.filter(same).or(read.as_ref());
+                decision = look(&status, read, true, blind.as_ref());
+            }
+            Err(error) => {
+                let blind = unreadable(shared, latest, blind.as_ref(), &error);
+                let Some(blind) = blind else {
+                    return Err(error);
+                };
+                decision = look(&status, latest, false, Some(&blind));
+                problem = Some(error);
+            }
+        }
     }
     if decision.write == Some(WriteReason::Transition) {
         transitions.push((status, decision.status.clone()));
@@ -247,7 +316,42 @@ async fn decide(
     if stepped && decision.write.is_none() {
         decision.write = Some(WriteReason::Transition);
     }
-    Ok(Some((decision, transitions)))
+    Ok(Look::Decided((decision, transitions, problem)))
+}
+
+/// What it means that a Lease could not be read: nothing yet, as long as that may be a hitch.
+fn unreadable(
+    shared: &Shared,
+    latest: Option<&LeaseView>,
+    blind: Option<&Blindness>,
+    error: &ApiError,
+) -> Option<Blindness> {
+    if let Some(blind) = blind {
+        return Some(blind.unreadable());
+    }
+    let for_long = || {
+        let since = latest.and_then(LeaseView::expired_from)?;
+        Some(shared.now().duration_since(since) >= HITCH)
+    };
+    (matches!(error, ApiError::Forbidden { .. }) || for_long() == Some(true))
+        .then(|| Blindness::of_read(error))
+}
+
+/// Whether a read shows another version of the Lease than is known.
+fn is_news(known: Option<&LeaseView>, read: Option<&LeaseView>) -> bool {
+    let version = |view: &LeaseView| (view.uid.clone(), view.resource_version.clone());
+    known.map(version) != read.map(version)
+}
+
+fn tell_of_throttling(shared: &Shared, object: &ChangeStreamLeader, decision: &Projection, throttled: bool) {
+    let before = object
+        .status
+        .as_ref()
+        .is_some_and(|s| s.expiration_time.is_some());
+    let after = decision.status.expiration_time.is_some();
+    if before != after && decision.write.is_some() && (throttled || after) {
+        shared.observer.throttled(object, throttled);
+    }
 }
 
 /// Whether a read shows something that the watch will deliver in a moment, with all that came before it.
@@ -266,6 +370,7 @@ fn lags(shared: &Shared, key: &Key, known: Option<&LeaseView>, read: Option<&Lea
     }
     let waiting = shared.wait_for_watch(key);
     if !waiting {
+        shared.lines.begin_again(Watched::Leases, &key.namespace);
         tracing::debug!(
             namespace = key.namespace,
             lease = key.lease,
@@ -276,7 +381,7 @@ fn lags(shared: &Shared, key: &Key, known: Option<&LeaseView>, read: Option<&Lea
 }
 
 fn see(shared: &Shared, mut object: ChangeStreamLeader) {
-    object.metadata.managed_fields = None;
+    lighten(&mut object);
     if let Ok(key) = lease_of(&object) {
         shared.see_object(key, object);
     }
@@ -291,7 +396,8 @@ fn say(key: &Key, object: &ChangeStreamLeader, (before, after): &Transition) {
         |s: &ChangeStreamLeaderStatus| s.condition(HELD).map(|c| c.reason.clone()).unwrap_or_default();
     let leader_of = |s: &ChangeStreamLeaderStatus| (s.holder_identity.clone(), s.fencing_token);
     let reason = reason_of(after);
-    if reason == reason_of(before) && leader_of(before) == leader_of(after) {
+    let blind = blindness::is_told(before) || blindness::is_told(after);
+    if (blind || reason == reason_of(before)) && leader_of(before) == leader_of(after) {
         // Something else about it changed: a label, a TTL.
         return;
     }

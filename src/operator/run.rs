@@ -1,6 +1,6 @@
 //! Starting and stopping the operator.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use kube::{Client, Config};
 use tokio::task::JoinSet;
@@ -8,10 +8,14 @@ use tokio::task::JoinSet;
 use super::{
     api::Server,
     clock::ServerClock,
-    controller::{Shared, work},
+    controller::{Settings, Shared, work},
+    observe::{Nobody, Observer},
     watch,
 };
-use crate::lock::SystemClock;
+use crate::{
+    crd::StatusPolicy,
+    lock::{Clock, SystemClock},
+};
 
 /// How long a connection to the API server may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -22,12 +26,25 @@ const LAST_WATCHES: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
+/// Status writes a second that no transition asks for.
+const WRITES_PER_SECOND: u32 = 20;
+
 /// The operator, to be run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Operator {
     config: Config,
     namespaces: Vec<String>,
-    discovery: bool,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("server", &self.config.cluster_url)
+            .field("namespaces", &self.namespaces)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why the operator could not be started. Once started it stays up, whatever the API server says.
@@ -45,7 +62,13 @@ impl Operator {
         Self {
             config,
             namespaces: Vec::new(),
-            discovery: true,
+            settings: Settings {
+                discovery: true,
+                policy: StatusPolicy::Full,
+                writes_per_second: WRITES_PER_SECOND,
+                observer: Arc::new(Nobody),
+            },
+            clock: Arc::new(SystemClock),
         }
     }
 
@@ -61,7 +84,38 @@ impl Operator {
     /// Whether to create an object for every Lease that has none.
     #[must_use]
     pub fn discovery(mut self, discovery: bool) -> Self {
-        self.discovery = discovery;
+        self.settings.discovery = discovery;
+        self
+    }
+
+    /// When the status is written of objects without `spec.statusPolicy`; [`StatusPolicy::Full`] unless said otherwise.
+    #[must_use]
+    pub fn status_policy(mut self, policy: StatusPolicy) -> Self {
+        self.settings.policy = policy;
+        self
+    }
+
+    /// How many statuses may be written a second to keep each `expirationTime` in the future; 20 unless said otherwise.
+    /// Where more are needed, `expirationTime` is left out of some. Changes of leadership are written at once in any case.
+    /// With 0 no `expirationTime` is shown.
+    #[must_use]
+    pub fn status_writes_per_second(mut self, writes: u32) -> Self {
+        self.settings.writes_per_second = writes;
+        self
+    }
+
+    /// The clock to measure by, for tests. Its wall clock counts only until the API server has told its own time.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who is told of everything that the operator does.
+    #[must_use]
+    #[allow(dead_code, reason = "metrics and events hang on it")]
+    pub(crate) fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.settings.observer = observer;
         self
     }
 
@@ -81,14 +135,15 @@ impl Operator {
         self.config.reset_reader_on_write = true;
         let url = self.config.cluster_url.to_string();
         let client = Client::try_from(self.config).map_err(OperatorError::Client)?;
-        let server = Server::new(client.clone(), ServerClock::new(Arc::new(SystemClock)));
+        let server = Server::new(client.clone(), ServerClock::new(self.clock));
         let mut stop = pin!(stop);
 
         tokio::select! {
             () = &mut stop => return Ok(()),
             () = find(&server, &url) => {}
         }
-        let (shared, requests) = Shared::new(server, self.discovery);
+        let discovery = self.settings.discovery;
+        let (shared, requests) = Shared::new(server, self.settings);
         let scopes: Vec<Option<String>> = match self.namespaces.as_slice() {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),
@@ -103,7 +158,7 @@ impl Operator {
             version = env!("CARGO_PKG_VERSION"),
             server = url,
             namespaces = in_words(&self.namespaces),
-            discovery = self.discovery,
+            discovery,
             "the operator runs"
         );
         work(shared.clone(), requests, &mut stop).await;

@@ -8,19 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{Stream, StreamExt};
+use futures_util::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt,
     core::DeserializeGuard,
     runtime::watcher::{self, Config, Event, watcher},
 };
+use serde::de::DeserializeOwned;
 
 use super::{
     api::{Action, ApiError, LEASES, OBJECTS},
     controller::Shared,
     index::Key,
-    naming::lease_of,
+    lines::{Line, NoAnswer, listening},
+    naming::{lease_of, lighten},
+    observe::Watched,
     view::LeaseView,
 };
 use crate::{crd::ChangeStreamLeader, lease::LABEL_SELECTOR};
@@ -30,28 +33,16 @@ const WATCH_SECONDS: u32 = 60;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
-
-fn api<K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>>(
-    client: &Client,
-    namespace: Option<&str>,
-) -> Api<K>
-where
-    K::DynamicType: Default,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
+/// How often a watch that seems stuck is begun again at most: each time is a list.
+const BEGIN_AGAIN: Duration = Duration::from_secs(10);
 
 /// Follows the Leases of a namespace (or of all) until dropped.
 pub(crate) async fn leases(client: Client, namespace: Option<String>, shared: Shared) {
     let config = Config::default().labels(LABEL_SELECTOR).timeout(WATCH_SECONDS);
-    let mut events = watcher(api::<Lease>(&client, namespace.as_deref()), config).boxed();
-    let mut pause = Pause::new(LEASES, namespace.clone());
+    let mut follower = Follower::<Lease>::new(&client, namespace.clone(), &shared, Watched::Leases, config);
     let mut listed = HashSet::new();
-    while let Some(event) = pause.next(&mut events).await {
-        match event {
+    loop {
+        match follower.next().await {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
                 if let Some(view) = read(&shared, &lease) {
@@ -100,12 +91,16 @@ fn read(shared: &Shared, lease: &Lease) -> Option<LeaseView> {
 pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: Shared) {
     let config = Config::default().timeout(WATCH_SECONDS);
     // One object that this version cannot read (a newer version's status, say) must not end the watch of all others.
-    let api = api::<DeserializeGuard<ChangeStreamLeader>>(&client, namespace.as_deref());
-    let mut events = watcher(api, config).boxed();
-    let mut pause = Pause::new(OBJECTS, namespace.clone());
+    let mut follower = Follower::<DeserializeGuard<ChangeStreamLeader>>::new(
+        &client,
+        namespace.clone(),
+        &shared,
+        Watched::Objects,
+        config,
+    );
     let mut listed = HashSet::new();
-    while let Some(event) = pause.next(&mut events).await {
-        match event {
+    loop {
+        match follower.next().await {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
                 listed.insert((object.namespace().unwrap_or_default(), object.name_any()));
@@ -142,7 +137,7 @@ fn see(shared: &Shared, object: DeserializeGuard<ChangeStreamLeader>) -> Option<
             return None;
         }
     };
-    object.metadata.managed_fields = None;
+    lighten(&mut object);
     match lease_of(&object) {
         Ok(key) => {
             shared.see_object(key.clone(), object);
@@ -155,83 +150,159 @@ fn see(shared: &Shared, object: DeserializeGuard<ChangeStreamLeader>) -> Option<
     }
 }
 
-/// The pause after an error, and what is said of it.
-struct Pause {
-    resource: &'static str,
-    namespace: String,
-    next: Duration,
+/// A watch that is begun again for ever, the pauses in between, and what is said of them.
+struct Follower<K: kube::Resource> {
+    begin: Box<dyn Fn() -> Events<K> + Send>,
+    events: Events<K>,
+    line: Line,
+    shared: Shared,
+    pause: Duration,
     said: Option<(String, Instant)>,
+    begun: Instant,
 }
 
-impl Pause {
-    fn new(resource: &'static str, namespace: Option<String>) -> Self {
+type Events<K> = BoxStream<'static, Result<Event<K>, watcher::Error>>;
+
+impl<K> Follower<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    fn new(
+        client: &Client,
+        namespace: Option<String>,
+        shared: &Shared,
+        resource: Watched,
+        config: Config,
+    ) -> Self {
+        let line = shared.lines.add(resource, namespace.as_deref());
+        let accepted = {
+            let (line, shared) = (line.clone(), shared.clone());
+            move || {
+                if line.up() {
+                    tracing::info!(
+                        resource = name(line.resource),
+                        namespace = line.scope,
+                        "watching again"
+                    );
+                    shared.wake_all();
+                }
+            }
+        };
+        let client = listening(client, accepted);
+        let begin = move || {
+            let api = match namespace.as_deref() {
+                Some(namespace) => Api::namespaced(client.clone(), namespace),
+                None => Api::all(client.clone()),
+            };
+            watcher(api, config.clone()).boxed()
+        };
         Self {
-            resource,
-            namespace: namespace.unwrap_or_default(),
-            next: SHORTEST_PAUSE,
+            events: begin(),
+            begin: Box::new(begin),
+            line,
+            shared: shared.clone(),
+            pause: SHORTEST_PAUSE,
             said: None,
+            begun: Instant::now(),
         }
     }
 
     /// The next event. Errors are said here, and waited after.
-    async fn next<K>(
-        &mut self,
-        events: &mut (impl Stream<Item = Result<Event<K>, watcher::Error>> + Unpin),
-    ) -> Option<Event<K>> {
+    async fn next(&mut self) -> Event<K> {
         loop {
-            match events.next().await? {
-                // The beginning of a list, which may yet break off.
-                Ok(event @ (Event::Init | Event::InitApply(_))) => return Some(event),
-                Ok(event) => {
-                    self.over();
-                    return Some(event);
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                () = self.line.stuck() => {
+                    if self.begun.elapsed() >= BEGIN_AGAIN {
+                        tracing::warn!(
+                            resource = name(self.line.resource),
+                            namespace = self.line.scope,
+                            "the watch does not bring what a read has shown; beginning it again"
+                        );
+                        self.begin_again();
+                    }
+                    continue;
                 }
-                Err(error) => self.after(&error).await,
+            };
+            match event {
+                // The beginning of a list, which may yet break off.
+                Some(Ok(event @ (Event::Init | Event::InitApply(_)))) => return event,
+                Some(Ok(event)) => {
+                    self.over();
+                    return event;
+                }
+                Some(Err(error)) => self.after(&error).await,
+                None => self.begin_again(),
             }
         }
+    }
+
+    fn begin_again(&mut self) {
+        self.events = (self.begin)();
+        self.begun = Instant::now();
     }
 
     async fn after(&mut self, error: &watcher::Error) {
-        let action = |verb| Action {
-            verb,
-            resource: self.resource,
-        };
-        let problem = match error {
-            watcher::Error::InitialListFailed(e) => Some(ApiError::kube(action("list"), &self.namespace, e)),
-            watcher::Error::WatchStartFailed(e) | watcher::Error::WatchFailed(e) => {
-                Some(ApiError::kube(action("watch"), &self.namespace, e))
-            }
-            // 410: what was missed is no longer kept. The watcher lists again, which is no problem of anybody's.
-            watcher::Error::WatchError(status) if status.code == 410 => None,
-            watcher::Error::WatchError(status) => {
-                Some(ApiError::status(action("watch"), &self.namespace, status))
-            }
-            other @ watcher::Error::NoResourceVersion => Some(ApiError::Refused {
-                verb: "watch",
-                resource: self.resource,
-                message: other.to_string(),
-            }),
-        };
-        if let Some(problem) = problem {
+        if let Some(problem) = problem(&self.line, error) {
             let text = problem.to_string();
             let fresh = |(said, at): &(String, Instant)| *said == text && at.elapsed() < SAY_AGAIN;
             if !self.said.as_ref().is_some_and(fresh) {
-                tracing::warn!(resource = self.resource, namespace = self.namespace, "{text}");
+                tracing::warn!(
+                    resource = name(self.line.resource),
+                    namespace = self.line.scope,
+                    "{text}"
+                );
                 self.said = Some((text, Instant::now()));
             }
+            if self.line.down(&problem, timed_out(error)) {
+                self.shared.wake_all();
+            }
         }
-        tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
     fn over(&mut self) {
-        self.next = SHORTEST_PAUSE;
-        if self.said.take().is_some() {
-            tracing::info!(
-                resource = self.resource,
-                namespace = self.namespace,
-                "watching again"
-            );
+        self.pause = SHORTEST_PAUSE;
+        self.said = None;
+    }
+}
+
+fn name(resource: Watched) -> &'static str {
+    match resource {
+        Watched::Leases => LEASES,
+        Watched::Objects => OBJECTS,
+    }
+}
+
+fn problem(line: &Line, error: &watcher::Error) -> Option<ApiError> {
+    let resource = name(line.resource);
+    let action = |verb| Action { verb, resource };
+    match error {
+        watcher::Error::InitialListFailed(e) => Some(ApiError::kube(action("list"), &line.scope, e)),
+        watcher::Error::WatchStartFailed(e) | watcher::Error::WatchFailed(e) => {
+            Some(ApiError::kube(action("watch"), &line.scope, e))
         }
+        // 410: what was missed is no longer kept. The watcher lists again, which is no problem of anybody's.
+        watcher::Error::WatchError(status) if status.code == 410 => None,
+        watcher::Error::WatchError(status) => Some(ApiError::status(action("watch"), &line.scope, status)),
+        other @ watcher::Error::NoResourceVersion => Some(ApiError::Refused {
+            verb: "watch",
+            resource,
+            message: other.to_string(),
+        }),
+    }
+}
+
+fn timed_out(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Service(e))
+        | watcher::Error::WatchStartFailed(kube::Error::Service(e)) => e.is::<NoAnswer>(),
+        _ => false,
     }
 }

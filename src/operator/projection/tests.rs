@@ -111,6 +111,8 @@ impl Stage {
             before: self.before.as_ref(),
             fresh,
             now: at(now),
+            refresh_due: false,
+            blind: None,
         };
         project(subject, &self.status, sight)
     }

@@ -1,0 +1,105 @@
+//! What the operator tells of its own doings, for whoever counts them: metrics, events. Nothing here decides anything.
+
+use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus};
+
+/// Why a status is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum WriteReason {
+    /// The leadership changed, or what is known of it.
+    Transition,
+    /// The stored `expirationTime` was about to lapse, or is put back.
+    Refresh,
+    /// `expirationTime` is taken out, because the budget would not have kept it from lapsing.
+    ExpirationRemoved,
+    /// The object's spec changed.
+    Spec,
+    /// Who leads is unchanged, and a condition tells something else about it: that nothing is seen, say.
+    Condition,
+}
+
+impl WriteReason {
+    /// As the label of a metric.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Transition => "transition",
+            Self::Refresh => "refresh",
+            Self::ExpirationRemoved => "expiration_removed",
+            Self::Spec => "spec",
+            Self::Condition => "condition",
+        }
+    }
+}
+
+/// Why a look at an object led to no write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Suppressed {
+    /// The budget does not allow it now.
+    Throttled,
+    /// The status says all that is worth a write.
+    Unchanged,
+}
+
+impl Suppressed {
+    /// As the label of a metric.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Unchanged => "unchanged",
+        }
+    }
+}
+
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Watched {
+    Leases,
+    Objects,
+}
+
+impl Watched {
+    /// As the label of a metric.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Leases => "leases",
+            Self::Objects => "changestreamleaders",
+        }
+    }
+}
+
+/// Told of everything, on the task that does it: an implementation returns at once.
+pub(crate) trait Observer: Send + Sync + 'static {
+    /// A change of leadership is in the status of this object, `after` following `before`.
+    fn transition(
+        &self,
+        object: &ChangeStreamLeader,
+        before: &ChangeStreamLeaderStatus,
+        after: &ChangeStreamLeaderStatus,
+    ) {
+        let _ = (object, before, after);
+    }
+
+    /// A status was written; this is the object with it.
+    fn written(&self, object: &ChangeStreamLeader, reason: WriteReason) {
+        let _ = (object, reason);
+    }
+
+    /// A status was not written.
+    fn suppressed(&self, reason: Suppressed) {
+        let _ = reason;
+    }
+
+    /// `expirationTime` of this object is left out for want of budget (`true`), or shown again.
+    fn throttled(&self, object: &ChangeStreamLeader, throttled: bool) {
+        let _ = (object, throttled);
+    }
+
+    /// All watches of this resource are up, or one of them is not and the operator is blind.
+    fn watch(&self, resource: Watched, up: bool) {
+        let _ = (resource, up);
+    }
+}
+
+/// Nobody counts.
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {}
