@@ -23,6 +23,8 @@ use crate::crd::ChangeStreamLeaderStatus;
 
 /// How many seconds are looked at for one that is free.
 const SEARCH: i64 = 600;
+/// More than any API server takes.
+const MOST: u32 = 100_000;
 /// How often what is long past is swept out.
 const SWEEP: i64 = 60;
 /// What is new gets this share of each second, so that what is shown already can go on being shown: of the rest an
@@ -63,7 +65,7 @@ impl Budget {
     /// At most so many writes a second. With none, no `expirationTime` is shown.
     pub(crate) fn new(per_second: u32) -> Self {
         Self {
-            per_second,
+            per_second: per_second.min(MOST),
             seconds: BTreeMap::new(),
             shown: HashMap::new(),
             waiting: HashMap::new(),
@@ -279,11 +281,12 @@ impl Budget {
         true
     }
 
-    /// Counts one more write in this second, and gives it a moment in it: spread, and not all at its beginning.
+    /// Counts one more write in this second, and gives it a moment in it: spread, the first to come as late as may be,
+    /// for the later it is the newer is the renewal that it shows.
     fn book(&mut self, second: i64, most: u32) -> Booking {
         let before = self.count(second);
         self.add(second);
-        let part = Duration::from_secs(1) * before.min(most) / most.max(1);
+        let part = Duration::from_secs(1) * (most - before.min(most - 1)) / (most + 1);
         let start = Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
         Booking {
             due: start.checked_add(part).unwrap_or(start),

@@ -40,6 +40,17 @@ pub(crate) struct Subject<'a> {
     pub(crate) policy: StatusPolicy,
 }
 
+/// Where a [`Sight`] comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// What the watch has brought last.
+    Watch,
+    /// What the watch had brought then: a change of leadership that was not written yet.
+    Step,
+    /// A read that was made just now, to make sure.
+    Read,
+}
+
 /// What is known of the Lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight<'a> {
@@ -47,8 +58,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) lease: Option<&'a LeaseView>,
     /// What it looked like right before, if the watch has seen every change since.
     pub(crate) before: Option<&'a LeaseView>,
-    /// Whether this comes from a read that was made just now to make sure.
-    pub(crate) fresh: bool,
+    pub(crate) source: Source,
     /// The time on the API server's clock; never ahead of it.
     pub(crate) now: Timestamp,
     /// The second is here in which the stored `expirationTime` can be written again: any later one is worth it.
@@ -98,17 +108,18 @@ pub(crate) fn project(
         read_first,
         ttl: sight.lease.and_then(|lease| lease.ttl),
     };
-    if let Some(blind) = sight.blind.filter(|_| !sight.fresh) {
+    if let Some(blind) = sight.blind.filter(|_| sight.source == Source::Watch) {
         return blindness::project(subject, previous, sight.lease, blind, sight.now);
     }
-    if previous_is_newer(previous, sight.lease) {
-        return keep(false);
+    // Another replica has seen more, unless the status lies: then a read that was made after it was seen says so.
+    if sight.source != Source::Read && previous_is_newer(previous, sight.lease) {
+        return keep(sight.source == Source::Watch);
     }
     // What ended stays ended: another replica may have told so, by a clock that is a little ahead of this one.
     let over = sight.lease.is_some_and(|lease| shows_the_end(previous, lease));
     let expired_from = sight.lease.and_then(LeaseView::expired_from);
     let expired = over || expired_from.is_some_and(|from| from <= sight.now);
-    if !sight.fresh && (sight.lease.is_none() || (expired && !over)) {
+    if sight.source == Source::Watch && (sight.lease.is_none() || (expired && !over)) {
         return keep(true);
     }
 
@@ -291,7 +302,7 @@ fn conflict(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, other: 
 }
 
 /// A status never goes back: not to an older version of the same Lease, and not to a Lease that was seen gone.
-fn previous_is_newer(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseView>) -> bool {
+pub(crate) fn previous_is_newer(previous: &ChangeStreamLeaderStatus, lease: Option<&LeaseView>) -> bool {
     let (Some(lease), Some(version)) = (lease, previous.lease_resource_version.as_deref()) else {
         return false;
     };

@@ -11,7 +11,7 @@ use super::{
     index::{Key, Snapshot},
     naming::{discovered, is_discovered, lease_of, lighten, stream_of},
     observe::{Suppressed, Watched, WriteReason},
-    projection::{Projection, Sight, Subject, project},
+    projection::{Projection, Sight, Source, Subject, previous_is_newer, project},
     view::{LeaseView, is_older},
 };
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus, HELD};
@@ -244,8 +244,7 @@ async fn decide(
         let sight = Sight {
             lease: Some(&step.view),
             before: step.before.as_deref(),
-            // As it was then.
-            fresh: true,
+            source: Source::Step,
             now: step.view.received_at,
             refresh_due: false,
             blind: blind.as_ref(),
@@ -257,11 +256,11 @@ async fn decide(
         status = decision.status;
     }
     let stepped = !transitions.is_empty();
-    let look = |status: &ChangeStreamLeaderStatus, lease, fresh, blind| {
+    let look = |status: &ChangeStreamLeaderStatus, lease, source, blind| {
         let sight = Sight {
             lease,
             before: None,
-            fresh,
+            source,
             now: shared.now(),
             refresh_due,
             blind,
@@ -269,7 +268,7 @@ async fn decide(
         project(subject, status, sight)
     };
     let latest = snapshot.latest.as_deref();
-    let mut decision = look(&status, latest, false, blind.as_ref());
+    let mut decision = look(&status, latest, Source::Watch, blind.as_ref());
     let mut problem = None;
     if blind.is_some()
         && !stepped
@@ -280,6 +279,9 @@ async fn decide(
         return Ok(Look::Wait(wait));
     }
     if decision.read_first {
+        if previous_is_newer(&status, latest) && shared.wait_for_watch(key) {
+            return Ok(Look::Wait(WATCH_LAG));
+        }
         match shared.server.lease(key).await {
             Ok(read) => {
                 if blind.is_some() && is_news(latest, read.as_ref()) {
@@ -298,14 +300,14 @@ async fn decide(
                         .is_some_and(|r| r.uid == known.uid && r.resource_version == known.resource_version)
                 };
                 let read = latest.filter(same).or(read.as_ref());
-                decision = look(&status, read, true, blind.as_ref());
+                decision = look(&status, read, Source::Read, blind.as_ref());
             }
             Err(error) => {
                 let blind = unreadable(shared, latest, blind.as_ref(), &error);
                 let Some(blind) = blind else {
                     return Err(error);
                 };
-                decision = look(&status, latest, false, Some(&blind));
+                decision = look(&status, latest, Source::Watch, Some(&blind));
                 problem = Some(error);
             }
         }

@@ -33,6 +33,8 @@ const WATCH_SECONDS: u32 = 60;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// How often a watch is refused before it is begun with a list again.
+const RESUMES: u32 = 8;
 /// How often a watch that seems stuck is begun again at most: each time is a list.
 const BEGIN_AGAIN: Duration = Duration::from_secs(10);
 
@@ -159,6 +161,8 @@ struct Follower<K: kube::Resource> {
     pause: Duration,
     said: Option<(String, Instant)>,
     begun: Instant,
+    /// How often in a row.
+    failed: u32,
 }
 
 type Events<K> = BoxStream<'static, Result<Event<K>, watcher::Error>>;
@@ -209,6 +213,7 @@ where
             pause: SHORTEST_PAUSE,
             said: None,
             begun: Instant::now(),
+            failed: 0,
         }
     }
 
@@ -263,6 +268,14 @@ where
                 self.shared.wake_all();
             }
         }
+        self.failed += 1;
+        // The watcher goes on where it was for as long as it is refused. It may be refused for where it was.
+        let gone =
+            matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410);
+        let refused = matches!(error, watcher::Error::WatchStartFailed(_));
+        if gone || (refused && self.failed.is_multiple_of(RESUMES)) {
+            self.begin_again();
+        }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
@@ -270,6 +283,7 @@ where
     fn over(&mut self) {
         self.pause = SHORTEST_PAUSE;
         self.said = None;
+        self.failed = 0;
     }
 }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::StatusPolicy,
-    operator::projection::{self, Sight},
+    operator::projection::{self, Sight, Source},
 };
 
 const TTL: i64 = 15;
@@ -48,7 +48,7 @@ fn look(
     let sight = Sight {
         lease: last,
         before: None,
-        fresh: false,
+        source: Source::Watch,
         now: at(now),
         refresh_due: false,
         blind,

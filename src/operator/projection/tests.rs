@@ -100,6 +100,10 @@ impl Stage {
     }
 
     fn project(&self, now: f64, fresh: bool) -> Projection {
+        self.look(now, if fresh { Source::Read } else { Source::Watch })
+    }
+
+    fn look(&self, now: f64, source: Source) -> Projection {
         let subject = Subject {
             stream: "orders",
             lease: "orders",
@@ -109,7 +113,7 @@ impl Stage {
         let sight = Sight {
             lease: self.lease.as_ref(),
             before: self.before.as_ref(),
-            fresh,
+            source,
             now: at(now),
             refresh_due: false,
             blind: None,

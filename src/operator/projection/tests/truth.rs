@@ -35,12 +35,16 @@ fn a_status_never_goes_back() {
     stage.reconcile(1.1);
     let new = stage.lease.clone();
     stage.lease.clone_from(&old);
-    assert_eq!(stage.project(1.2, true).write, None);
+    assert_eq!(stage.look(1.2, Source::Step).write, None);
+    let lagging = stage.look(1.2, Source::Watch);
+    assert!(lagging.write.is_none() && lagging.read_first);
     // Nor to a Lease that was seen gone.
     stage.lease = None;
     stage.reconcile(2.0);
     stage.lease = new;
-    assert_eq!(stage.project(2.1, true).write, None);
+    for source in [Source::Step, Source::Watch] {
+        assert_eq!(stage.look(2.1, source).write, None);
+    }
     // A Lease of the same name with another uid is news.
     stage.lease = None;
     stage.acquire(3.0, 15.0, "c");
@@ -149,4 +153,16 @@ fn since_does_not_move_with_renewals_and_never_lies_in_the_future() {
     stage.renew(105.0, 15.0);
     stage.reconcile(112.0);
     assert_eq!(stage.status.acquire_time, Some(since));
+}
+
+#[test]
+fn a_status_that_somebody_made_newer_than_the_lease_is_corrected_by_a_read() {
+    let mut stage = Stage::new();
+    stage.acquire(0.0, 300.0, "a");
+    stage.reconcile(0.1);
+    stage.status.lease_resource_version = Some("999999".into());
+    stage.status.holder_identity = Some("liar".into());
+    assert!(stage.look(1.0, Source::Watch).read_first);
+    stage.reconcile(1.0);
+    assert_eq!(stage.status.holder_identity.as_deref(), Some("a"));
 }
