@@ -1,10 +1,16 @@
 //! The operator as a program beside a real API server: one scenario a file. Holders are real `LeaseLockService`s.
 
+mod bad_input;
+mod blindness;
+mod budget;
 mod crd;
 mod discovery;
+mod killed;
 mod outages;
 mod permissions;
+mod poison;
 mod process;
+mod quiet;
 mod transitions;
 mod writes;
 
@@ -22,9 +28,10 @@ use kube::{
 };
 use leasewarden::{
     AcquireRequest, Grant, InstanceId, LockService, StreamName, Ttl,
-    crd::{ChangeStreamLeader, ChangeStreamLeaderSpec, ChangeStreamLeaderStatus},
+    crd::{ChangeStreamLeader, ChangeStreamLeaderSpec, ChangeStreamLeaderStatus, READY},
     lease::LeaseLockService,
     lock::{Claim, ExtendRequest, ReleaseRequest, Released},
+    operator::Operator,
 };
 use leasewarden_controlplane::{ControlPlane, TestNamespace};
 use leasewarden_faultproxy::FaultProxy;
@@ -82,6 +89,15 @@ impl Stage {
         self.operator = Some(Program::operator(&kubeconfig, &args).keeping(folder));
     }
 
+    /// An operator in this process, for what no flag sets. It ends with what is returned.
+    fn start_inside(&self, config: Config, set: impl FnOnce(Operator) -> Operator) -> Inside {
+        let operator = Operator::new(config).namespaces([self.namespace.name().to_owned()]);
+        let operator = set(operator);
+        Inside(tokio::spawn(async move {
+            operator.run(std::future::pending()).await.unwrap();
+        }))
+    }
+
     fn operator(&mut self) -> &mut Program {
         self.operator.as_mut().unwrap()
     }
@@ -135,11 +151,30 @@ impl Stage {
         }
     }
 
+    /// Waits until a condition has this reason.
+    async fn says(&self, name: &str, type_: &str, reason: &str) -> ChangeStreamLeaderStatus {
+        self.status(name, |s| s.condition(type_).is_some_and(|c| c.reason == reason))
+            .await
+    }
+
+    async fn is_up_to_date(&self, name: &str) -> ChangeStreamLeaderStatus {
+        self.says(name, READY, "UpToDate").await
+    }
+
     async fn holder_is(&self, name: &str, holder: Option<&str>) -> ChangeStreamLeaderStatus {
         self.status(name, |s| {
             !s.conditions.is_empty() && s.holder_identity.as_deref() == holder
         })
         .await
+    }
+}
+
+/// An operator in this process.
+struct Inside(tokio::task::JoinHandle<()>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

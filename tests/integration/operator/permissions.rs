@@ -87,6 +87,19 @@ async fn missing(verb: &str, resource: &str, says: &str) {
         ))
         .await;
     assert!(operator.is_running());
+    if resource == "leases" {
+        // What is not seen is said to be, by its name.
+        let reason = if verb == "get" {
+            "ReadForbidden"
+        } else {
+            "WatchForbidden"
+        };
+        let status = stage.says("waiting", READY, reason).await;
+        assert_eq!(condition(&status, READY).0, "Unknown");
+        let message = &status.condition(READY).unwrap().message;
+        let names = format!("not permitted to {verb} {says} in namespace {namespace}");
+        assert!(message.contains(&names), "{message}");
+    }
 
     grant(&stage, None, &user).await;
     stage.operator = Some(operator);
