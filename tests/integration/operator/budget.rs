@@ -18,7 +18,8 @@ fn renewing(instance: Arc<Instance>, streams: Arc<Mutex<Vec<String>>>) -> Inside
             let streams = streams.lock().unwrap().clone();
             let pause = TTL / 3 / u32::try_from(streams.len()).unwrap();
             for stream in streams {
-                instance.renew(&stream, TTL).await;
+                // One that was released meanwhile is renewed no more.
+                instance.still_leads(&stream, TTL).await;
                 tokio::time::sleep(pause).await;
             }
         }

@@ -241,12 +241,17 @@ impl Instance {
     }
 
     async fn renew(&self, stream: &str, ttl: Duration) {
+        assert!(self.still_leads(stream, ttl).await);
+    }
+
+    /// Renews, if it leads.
+    async fn still_leads(&self, stream: &str, ttl: Duration) -> bool {
         let request = ExtendRequest::new(
             &StreamName::new(stream).unwrap(),
             &self.id,
             Ttl::new(ttl).unwrap(),
         );
-        assert!(self.locks.extend(request).await.unwrap().is_granted());
+        self.locks.extend(request).await.unwrap().is_granted()
     }
 
     async fn release(&self, stream: &str) {
