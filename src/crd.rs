@@ -178,8 +178,9 @@ pub struct ChangeStreamLeaderStatus {
     pub lease_transitions: Option<i32>,
 
     /// The leadership lasts at least until this time, and longer while it is renewed. Absent while nobody leads, with
-    /// statusPolicy TransitionsOnly, and for a TTL below 3 seconds. A time in the past beside Held=True means that no
-    /// operator is running.
+    /// statusPolicy TransitionsOnly, for a TTL below 3 seconds, while the operator does not see the Lease, and where it
+    /// would take more writes a second to keep it in the future than the operator may make. A time in the past beside
+    /// Held=True means that no operator is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Time>,
 
@@ -202,8 +203,9 @@ pub struct ChangeStreamLeaderStatus {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<PastLeader>,
 
-    /// Ready: the status is truthful; also True when nobody leads. Held: an instance leads. The reason says why, the
-    /// message what to do.
+    /// Ready: the status is truthful; also True when nobody leads, and Unknown while the operator cannot see the Lease:
+    /// holderIdentity is then the last that was seen. Held: an instance leads. The reason says why, the message what to
+    /// do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

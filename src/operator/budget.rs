@@ -59,6 +59,8 @@ pub(crate) struct Afforded {
     pub(crate) decision: Projection,
     /// A write was wanted, and is put off or does without `expirationTime`.
     pub(crate) throttled: bool,
+    /// Whether the object does without `expirationTime` from now on, or has one again; `None` when that is as before.
+    pub(crate) without: Option<bool>,
 }
 
 impl Budget {
@@ -132,6 +134,20 @@ impl Budget {
 
     /// Makes of what is worth a write what can be afforded. `previous` is the status as it is stored.
     pub(crate) fn afford(
+        &mut self,
+        id: &str,
+        previous: &ChangeStreamLeaderStatus,
+        decision: Projection,
+        now: Timestamp,
+    ) -> Afforded {
+        let before = self.without.contains(id);
+        let mut afforded = self.arbitrate(id, previous, decision, now);
+        let after = self.without.contains(id);
+        afforded.without = (before != after).then_some(after);
+        afforded
+    }
+
+    fn arbitrate(
         &mut self,
         id: &str,
         previous: &ChangeStreamLeaderStatus,
@@ -227,6 +243,7 @@ impl Budget {
         Afforded {
             decision,
             throttled: true,
+            without: None,
         }
     }
 
@@ -345,6 +362,7 @@ fn plain(decision: Projection) -> Afforded {
     Afforded {
         decision,
         throttled: false,
+        without: None,
     }
 }
 
@@ -358,6 +376,7 @@ fn put_off(
     Afforded {
         decision: decision.look_again(wait),
         throttled: true,
+        without: None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! when an expiry or a refresh is due, or, after an error, later and later.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, HashSet},
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,14 +20,15 @@ use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    api::{ApiError, Server},
+    api::Server,
     blindness::Blindness,
     budget::{Afforded, Budget},
     index::{Index, Key, Snapshot, Step},
     lines::Lines,
-    observe::{Observer, Watched},
+    observe::{Observer, Suppressed, Watched},
     projection::Projection,
     reconcile::reconcile,
+    retries::{Retries, SAY_AGAIN},
     view::LeaseView,
 };
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus, StatusPolicy};
@@ -37,14 +38,10 @@ const SIDE_BY_SIDE: usize = 16;
 /// How many of them may be keys that failed the last time: objects that cannot be written, and take a time-out each to
 /// find that out again, would else hold up all the others.
 const FAILING: usize = 4;
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(15);
 /// How long a stop waits for what is being written: a Pod is killed after 30 s.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How long a watch may lag behind a read before the read is believed without it.
 const LAG_MAX: Duration = Duration::from_secs(2);
-/// How often the same error is said.
-const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// What is set when the operator is started.
 #[derive(Clone)]
@@ -259,6 +256,17 @@ impl Shared {
         afforded
     }
 
+    /// A look at this key led to no write.
+    pub(crate) fn suppressed(&self, key: &Key, reason: Suppressed) {
+        tracing::trace!(
+            namespace = key.namespace,
+            lease = key.lease,
+            reason = reason.label(),
+            "wrote nothing"
+        );
+        self.observer.suppressed(reason);
+    }
+
     /// A status was not written that was to be.
     pub(crate) fn not_written(&self, uid: &str, previous: &ChangeStreamLeaderStatus) {
         let now = self.now();
@@ -332,38 +340,6 @@ pub(crate) async fn work(
     let finished = async { while running.next().await.is_some() {} };
     if tokio::time::timeout(LAST_WRITES, finished).await.is_err() {
         tracing::warn!("stopping without an answer to the last writes");
-    }
-}
-
-/// How often each key failed in a row, and what was said of it.
-#[derive(Default)]
-struct Retries {
-    failed: HashMap<Key, u32>,
-    said: HashMap<String, Instant>,
-}
-
-impl Retries {
-    fn is_failing(&self, key: &Key) -> bool {
-        self.failed.contains_key(key)
-    }
-
-    fn after(&mut self, key: &Key, result: Result<Option<Duration>, ApiError>) -> Option<Duration> {
-        let error = match result {
-            Ok(again) => {
-                self.failed.remove(key);
-                return again;
-            }
-            Err(error) => error,
-        };
-        let text = error.to_string();
-        self.said.retain(|_, at| at.elapsed() < SAY_AGAIN);
-        if let Entry::Vacant(unsaid) = self.said.entry(text) {
-            tracing::warn!(namespace = key.namespace, lease = key.lease, "{}", unsaid.key());
-            unsaid.insert(Instant::now());
-        }
-        let times = self.failed.entry(key.clone()).or_default();
-        *times = times.saturating_add(1);
-        Some((FIRST_RETRY * 2_u32.saturating_pow((*times - 1).min(10))).min(LAST_RETRY))
     }
 }
 

@@ -109,6 +109,7 @@ impl Lines {
         drop(all);
         let after = self.is_up(line.resource);
         if before != after {
+            tracing::debug!(resource = line.resource.label(), up = after, "watches changed");
             self.observer.watch(line.resource, after);
         }
         changed

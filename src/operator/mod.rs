@@ -8,7 +8,7 @@
 //!
 //! * `view`: a Lease as plain facts.
 //! * `watch`, `index`: what was seen, with every change of leadership until it is written.
-//! * `controller`, `reconcile`: when to look, and the requests.
+//! * `controller`, `retries`, `reconcile`, `decide`: when to look, and the requests.
 //! * `projection`, `history`, `conditions`: what a status says and when it is worth a write. Pure.
 //! * `budget`: how many writes there may be between transitions, and when. Pure.
 //! * `lines`, `blindness`: watches that are down, and what a status says then.
@@ -24,6 +24,7 @@ mod budget;
 mod clock;
 mod conditions;
 mod controller;
+mod decide;
 mod history;
 mod index;
 mod lines;
@@ -31,6 +32,7 @@ mod naming;
 mod observe;
 mod projection;
 mod reconcile;
+mod retries;
 mod run;
 mod view;
 mod watch;

@@ -14,7 +14,8 @@ use crate::lease::{
     wire::Lease,
 };
 
-/// Holder ids are data of any length; a status keeps this many bytes of one.
+/// Holder ids, and what else a Lease may hold, are data of any length: this many bytes of each are kept. A stream name is
+/// no longer, so that a longer one is still none that is known.
 const HOLDER_MAX: usize = 1024;
 
 /// What a Lease says about its holder.
@@ -91,7 +92,7 @@ impl LeaseView {
             transitions: i32::try_from(record.transitions).ok(),
             token: record.shown_token().map(crate::lock::FencingToken::get),
             bad_token: match &record.token {
-                StoredToken::Absurd(text) => Some(text.clone()),
+                StoredToken::Absurd(text) => Some(cut(text)),
                 StoredToken::Absent | StoredToken::Valid(_) => None,
             },
             acquire_time: record.acquire_time.and_then(timestamp),
@@ -101,7 +102,7 @@ impl LeaseView {
             received_at,
             resource_version: record.resource_version.to_string(),
             uid: record.uid,
-            stream: record.stream,
+            stream: record.stream.as_deref().map(cut),
         })
     }
 
@@ -257,6 +258,19 @@ mod tests {
         );
         let Hold::Held(holder) = long.hold else { panic!() };
         assert!(holder.len() <= HOLDER_MAX && holder.ends_with('…'));
+    }
+
+    #[test]
+    fn annotations_of_any_length_take_little_memory_and_name_no_stream() {
+        let long = "x".repeat(200_000);
+        let view = view(
+            &json!({"leasewarden.dev/stream": long, TOKEN_ANNOTATION: long}),
+            &json!({}),
+            &json!([]),
+        );
+        let (stream, token) = (view.stream.unwrap(), view.bad_token.unwrap());
+        assert!(stream.len() <= HOLDER_MAX && token.len() <= HOLDER_MAX);
+        assert!(stream.ends_with('…'), "it is not the stream of its first bytes");
     }
 
     #[test]
