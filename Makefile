@@ -55,6 +55,12 @@ bench-election: ## Measure leader election beside client-go's (6 minutes; ARGS=-
 	cargo build --locked --release -p leasewarden-bench -p leasewarden-controlplane --bins
 	@$(dir $(BIN))release/leasewarden-bench $(ARGS)
 
+.PHONY: bench-operator
+bench-operator: ## Measure how soon a status is true, and what the operator costs (10 minutes; ARGS=--json)
+	cargo build --locked --release -p leasewarden-bench -p leasewarden-controlplane --bins
+	cargo build --locked --release -p leasewarden --features cli --bin leasewarden
+	@$(dir $(BIN))release/leasewarden-bench-operator $(ARGS)
+
 .PHONY: controlplane
 controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than at first use
 	cargo build $(WORKSPACE) --bins --examples
