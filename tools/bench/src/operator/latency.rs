@@ -155,23 +155,21 @@ pub(crate) async fn measure(stage: &Stage, options: &Options) -> Result<Truth, E
     let meter = Meter::start(operator.pid())?;
     let before = renewals.load(Ordering::SeqCst);
     let begun = Instant::now();
-    let mut ticks = tokio::time::interval(Duration::from_secs(1) / options.transitions);
-    let mut halves = tokio::task::JoinSet::new();
+    let between = Duration::from_secs(1) / options.transitions;
+    let mut ticks = tokio::time::interval(between * 2);
+    let mut handovers = tokio::task::JoinSet::new();
     let mut transitions = 0_u32;
-    while begun.elapsed() < options.window() {
+    for held in held.iter().cycle() {
         ticks.tick().await;
-        let n = usize::try_from(transitions / 2).unwrap_or_default() % held.len();
-        let (held, leaders, pending) = (Arc::clone(&held[n]), Arc::clone(&leaders), Arc::clone(&pending));
-        let half = if transitions.is_multiple_of(2) {
-            Half::Released
-        } else {
-            Half::Acquired
-        };
-        halves.spawn(async move { transit(&leaders, &held, half, &pending).await });
-        transitions += 1;
+        if begun.elapsed() >= options.window() {
+            break;
+        }
+        let (held, leaders, pending) = (Arc::clone(held), Arc::clone(&leaders), Arc::clone(&pending));
+        handovers.spawn(async move { hand_over(&leaders, &held, between, &pending).await });
+        transitions += 2;
     }
     let window = begun.elapsed();
-    while let Some(done) = halves.join_next().await {
+    while let Some(done) = handovers.join_next().await {
         done.map_err(|e| Error::Failed(e.to_string()))??;
     }
     let renewed = renewals.load(Ordering::SeqCst) - before;
@@ -205,28 +203,24 @@ fn lock(pending: &Mutex<Pending>) -> std::sync::MutexGuard<'_, Pending> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One half of a hand-over. The two of a stream wait for each other.
-async fn transit(
+/// Two transitions: the leader releases, and a moment later the other one acquires.
+async fn hand_over(
     leaders: &Leaders,
     held: &tokio::sync::Mutex<Held>,
-    half: Half,
+    pause: Duration,
     pending: &Mutex<Pending>,
 ) -> Result<(), Error> {
     let mut held = held.lock().await;
     let name = held.stream.to_string();
     let sent = Instant::now();
-    match half {
-        Half::Released => {
-            lock(pending).sent((name, half, held.token), sent);
-            let (locks, id) = &leaders.locks[held.leader];
-            locks.release(ReleaseRequest::new(&held.stream, id)).await?;
-        }
-        Half::Acquired => {
-            held.leader = 1 - held.leader;
-            held.token = leaders.acquire(held.leader, &held.stream).await?;
-            lock(pending).sent((name, half, held.token), sent);
-        }
-    }
+    lock(pending).sent((name.clone(), Half::Released, held.token), sent);
+    let (locks, id) = &leaders.locks[held.leader];
+    locks.release(ReleaseRequest::new(&held.stream, id)).await?;
+    tokio::time::sleep_until((sent + pause).into()).await;
+    held.leader = 1 - held.leader;
+    let sent = Instant::now();
+    held.token = leaders.acquire(held.leader, &held.stream).await?;
+    lock(pending).sent((name, Half::Acquired, held.token), sent);
     Ok(())
 }
 
