@@ -58,6 +58,11 @@ pub(crate) enum ApiError {
     #[error("the namespace is being deleted")]
     NamespaceEnds,
     #[error(
+        "a fault of this program: Lease {0} or what shows it could not be dealt with; the others can; please report what \
+         stands above"
+    )]
+    Fault(String),
+    #[error(
         "the stream of Lease {lease} is not shown: ChangeStreamLeader {name} is about something else; delete it, or write \
          one of another name for this stream"
     )]

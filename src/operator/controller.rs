@@ -6,13 +6,14 @@
 use std::{
     collections::{HashMap, HashSet},
     future::{Future, poll_fn},
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures_util::{
-    StreamExt,
+    FutureExt, StreamExt,
     stream::{self, FuturesUnordered},
 };
 use jiff::Timestamp;
@@ -20,7 +21,7 @@ use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    api::Server,
+    api::{ApiError, Server},
     blindness::Blindness,
     budget::{Afforded, Budget},
     index::{Index, Key, Snapshot, Step},
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
 struct State {
     index: Index,
     budget: Budget,
+    /// Whether what has failed is to be tried without a pause.
+    all_again: bool,
     /// When it was last said that the budget does not suffice.
     throttling_said: Option<Instant>,
     /// The namespaces whose lists are complete; empty text is all of them. Before that, absence means nothing.
@@ -87,6 +90,7 @@ impl Shared {
         let state = State {
             index: Index::default(),
             budget: Budget::new(settings.writes_per_second),
+            all_again: false,
             throttling_said: None,
             leases_listed: HashSet::new(),
             objects_listed: HashSet::new(),
@@ -196,9 +200,13 @@ impl Shared {
         self.wake_all();
     }
 
-    /// Looks at everything again.
+    /// Looks at everything again: what has failed, too, for the API server is back.
     pub(crate) fn wake_all(&self) {
-        let keys = self.state().index.keys();
+        let keys = {
+            let mut state = self.state();
+            state.all_again = true;
+            state.index.keys()
+        };
         for key in keys {
             self.wake(key);
         }
@@ -327,10 +335,19 @@ pub(crate) async fn work(
                 }
             }
             Some(key) = next => {
+                if std::mem::take(&mut shared.state().all_again) {
+                    retries.need_not_wait();
+                }
+                if let Some(wait) = retries.must_wait(&key) {
+                    shared.after(key, wait);
+                    continue;
+                }
                 busy.insert(key.clone());
                 let shared = shared.clone();
                 running.push(async move {
-                    let result = reconcile(&shared, &key).await;
+                    // One object that brings this program to a fault is one object, too.
+                    let result = AssertUnwindSafe(reconcile(&shared, &key)).catch_unwind().await;
+                    let result = result.unwrap_or_else(|_| Err(ApiError::Fault(key.lease.clone())));
                     (key, result)
                 });
             }

@@ -5,10 +5,11 @@
 
 use std::{
     collections::HashSet,
+    panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, stream::BoxStream};
+use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt,
@@ -40,6 +41,34 @@ const BEGIN_AGAIN: Duration = Duration::from_secs(10);
 
 /// Follows the Leases of a namespace (or of all) until dropped.
 pub(crate) async fn leases(client: Client, namespace: Option<String>, shared: Shared) {
+    for_ever(LEASES, || {
+        follow_leases(client.clone(), namespace.clone(), shared.clone())
+    })
+    .await;
+}
+
+/// Follows the objects of a namespace (or of all) until dropped.
+pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: Shared) {
+    for_ever(OBJECTS, || {
+        follow_objects(client.clone(), namespace.clone(), shared.clone())
+    })
+    .await;
+}
+
+/// Begins again what a fault of this program has ended: an operator without a watch would be up, and blind for ever.
+async fn for_ever<F: Future<Output = ()>>(resource: &str, follow: impl Fn() -> F) {
+    loop {
+        if AssertUnwindSafe(follow()).catch_unwind().await.is_err() {
+            tracing::error!(
+                resource,
+                "a fault of this program has ended the watch; beginning it again"
+            );
+        }
+        tokio::time::sleep(LONGEST_PAUSE).await;
+    }
+}
+
+async fn follow_leases(client: Client, namespace: Option<String>, shared: Shared) {
     let config = Config::default().labels(LABEL_SELECTOR).timeout(WATCH_SECONDS);
     let mut follower = Follower::<Lease>::new(&client, namespace.clone(), &shared, Watched::Leases, config);
     let mut listed = HashSet::new();
@@ -89,8 +118,7 @@ fn read(shared: &Shared, lease: &Lease) -> Option<LeaseView> {
         .ok()
 }
 
-/// Follows the objects of a namespace (or of all) until dropped.
-pub(crate) async fn objects(client: Client, namespace: Option<String>, shared: Shared) {
+async fn follow_objects(client: Client, namespace: Option<String>, shared: Shared) {
     let config = Config::default().timeout(WATCH_SECONDS);
     // One object that this version cannot read (a newer version's status, say) must not end the watch of all others.
     let mut follower = Follower::<DeserializeGuard<ChangeStreamLeader>>::new(
@@ -318,5 +346,28 @@ fn timed_out(error: &watcher::Error) -> bool {
         watcher::Error::InitialListFailed(kube::Error::Service(e))
         | watcher::Error::WatchStartFailed(kube::Error::Service(e)) => e.is::<NoAnswer>(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_ends_no_watch_for_good() {
+        let times = AtomicU32::new(0);
+        let follow = || async {
+            assert!(times.fetch_add(1, Ordering::SeqCst) > 2, "a fault");
+            std::future::pending::<()>().await;
+        };
+        let watched = for_ever("leases", follow);
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), watched)
+                .await
+                .is_err()
+        );
+        assert_eq!(times.load(Ordering::SeqCst), 4);
     }
 }
