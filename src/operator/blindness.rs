@@ -81,6 +81,13 @@ impl Blindness {
     }
 }
 
+/// What `Held` says of a lock that nobody held when it was last seen: it may have been taken since.
+pub(crate) fn not_seen() -> Saying {
+    let says =
+        "Whether an instance leads is not known; holderIdentity, if there is one, is the last that was seen.";
+    Saying::new("Unknown", NOT_SEEN, says)
+}
+
 /// Whether a status says that nothing is seen.
 pub(crate) fn is_told(status: &ChangeStreamLeaderStatus) -> bool {
     status.condition(READY).is_some_and(|c| c.status == "Unknown")
@@ -108,10 +115,7 @@ pub(crate) fn project(
             Saying::new("True", "LeaseHeld", held.message.clone()),
             held.last_transition_time.0,
         ),
-        _ => {
-            let says = "Whether an instance leads is not known; holderIdentity is the last that was seen.";
-            (Saying::new("Unknown", NOT_SEEN, says), now)
-        }
+        _ => (not_seen(), now),
     };
     conditions::set(
         &mut status,

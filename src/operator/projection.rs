@@ -135,7 +135,10 @@ pub(crate) fn project(
         return decide(previous, status, nobody, None);
     }
 
-    let (held, at) = show(&mut status, previous, lease, sight, expired);
+    let (mut held, at) = show(&mut status, previous, lease, sight, expired);
+    if sight.blind.is_some() && held.status != "True" {
+        held = blindness::not_seen();
+    }
     // While changes are not seen, nothing is promised of the future.
     let shown = subject.policy == StatusPolicy::Full && lease.labelled && sight.blind.is_none();
     status.expiration_time = (shown && status.holder_identity.is_some())
@@ -271,11 +274,13 @@ fn missing(status: &mut ChangeStreamLeaderStatus, subject: Subject<'_>, sight: S
         "Nobody leads: there is no Lease {}. The first instance that asks for stream {:?} creates it.",
         subject.lease, subject.stream
     );
-    let held = Saying::new("False", NOT_FOUND, says);
-    let ready = sight.blind.map_or_else(
-        || Saying::new("True", "UpToDate", "The status shows that there is no Lease."),
-        Blindness::saying,
-    );
+    let (ready, held) = match sight.blind {
+        Some(blind) => (blind.saying(), blindness::not_seen()),
+        None => (
+            Saying::new("True", "UpToDate", "The status shows that there is no Lease."),
+            Saying::new("False", NOT_FOUND, says),
+        ),
+    };
     conditions::set(status, subject.generation, ready, held, now, now);
 }
 

@@ -171,3 +171,36 @@ fn each_kind_of_failure_has_a_reason_and_words_that_stay_the_same() {
     let odd = says(Blindness::of_read(&odd));
     assert!(odd.0 == "LeaseUnreadable" && odd.1.len() < 2000);
 }
+
+#[test]
+fn a_read_ends_a_leadership_and_tells_nothing_of_the_next() {
+    let last = lease(5, "a", 0);
+    let shown = look(&ChangeStreamLeaderStatus::default(), Some(&last), None, 1).status;
+    let blind = Blindness::of_watch(&forbidden());
+    let told = look(&shown, Some(&last), Some(&blind), 5).status;
+    let subject = Subject {
+        stream: "orders",
+        lease: "orders",
+        generation: Some(1),
+        policy: StatusPolicy::Full,
+    };
+    for (lease, ended) in [
+        (Some(&last), crate::crd::Ended::Expired),
+        (None, crate::crd::Ended::Deleted),
+    ] {
+        let sight = Sight {
+            lease,
+            before: None,
+            source: Source::Read,
+            now: at(16),
+            refresh_due: false,
+            blind: Some(&blind),
+        };
+        let read = projection::project(subject, &told, sight).status;
+        assert_eq!(read.history[0].ended, ended);
+        assert_eq!(says(&read, READY), pair("Unknown", "WatchForbidden"));
+        assert_eq!(says(&read, HELD), pair("Unknown", "LeaseNotSeen"));
+        let again = look(&read, lease, Some(&blind), 17);
+        assert!(again.write.is_none() && !again.read_first, "said once");
+    }
+}
