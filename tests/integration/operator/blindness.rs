@@ -116,20 +116,30 @@ async fn a_watch_that_hangs_stalls_nothing_else() {
 #[tokio::test]
 async fn an_open_watch_that_brings_nothing_more_is_begun_again() {
     let (mut stage, proxy) = Stage::behind_a_proxy("watch-silent").await;
-    let (a, b) = (stage.instance("a"), stage.instance("b"));
-    let short = Duration::from_secs(12);
-    // The watch is accepted by something that passes nothing on: a reply without an end.
-    a.acquire("orders", short).await;
+    let (a, ttl) = (Arc::new(stage.instance("a")), Duration::from_secs(15));
+    a.acquire("orders", ttl).await;
     stage.holder_is("orders", Some("a")).await;
-    let silent = proxy.rule(Match::watch("/leases"), Fault::DelayReply(Duration::from_secs(8)));
+    // Accepted, and nothing comes: no error will ever tell.
+    let silence = Fault::SlowBody(Duration::from_secs(3600));
+    let silent = proxy.rule(Match::watch("/leases").times(1), silence);
     proxy.cut_connections();
     silent.wait_fired(1, LIMIT).await.unwrap();
-    silent.remove();
-    // Seen by a read at the time of a's expiry, if not by the watch.
+    let leader = Arc::clone(&a);
+    let renewing = Inside(tokio::spawn(async move {
+        while leader.still_leads("orders", ttl).await {
+            tokio::time::sleep(ttl / 15).await;
+        }
+    }));
+    // What tells is the read at the time when the leader's lock would have expired.
+    stage
+        .operator()
+        .says("the watch does not bring what a read has shown")
+        .await;
+    drop(renewing);
     a.release("orders").await;
-    b.acquire("orders", TTL).await;
-    stage.holder_is("orders", Some("b")).await;
-    assert!(stage.operator().is_running());
+    let status = stage.holder_is("orders", None).await;
+    assert_eq!(condition(&status, HELD), is("False", "LeaseReleased"));
+    assert_eq!(status.history.len(), 1, "{status:#?}");
 }
 
 #[tokio::test]
