@@ -2,7 +2,10 @@
 //!
 //! They go through `Client::send` because the `Date` header of every reply feeds the [`ServerClock`].
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::{Request, Response, header};
 use http_body_util::BodyExt;
@@ -16,7 +19,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{clock::ServerClock, index::Key, view::LeaseView};
+use super::{clock::ServerClock, index::Key, observe::Observer, view::LeaseView};
 use crate::crd::ChangeStreamLeader;
 
 /// Longer than any healthy API server takes for one object.
@@ -152,11 +155,16 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) struct Server {
     client: Client,
     pub(crate) clock: ServerClock,
+    observer: Arc<dyn Observer>,
 }
 
 impl Server {
-    pub(crate) fn new(client: Client, clock: ServerClock) -> Self {
-        Self { client, clock }
+    pub(crate) fn new(client: Client, clock: ServerClock, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            client,
+            clock,
+            observer,
+        }
     }
 
     /// Learns the server's time. Any reply will do.
@@ -309,9 +317,12 @@ impl Server {
                 .map_err(|e| unreachable(chain(&e)))?;
             Ok((code, body.to_bytes().to_vec()))
         };
-        tokio::time::timeout(TIMEOUT, reply)
+        let reply = tokio::time::timeout(TIMEOUT, reply)
             .await
-            .unwrap_or_else(|_| Err(unreachable(format!("no answer within {TIMEOUT:?}"))))
+            .unwrap_or_else(|_| Err(unreachable(format!("no answer within {TIMEOUT:?}"))));
+        let code = reply.as_ref().ok().map(|(code, _)| code.as_u16());
+        self.observer.request(verb, resource, code);
+        reply
     }
 }
 

@@ -9,10 +9,10 @@ use kube::ResourceExt;
 use super::{
     api::{ApiError, LEASES},
     blindness::Blindness,
-    controller::Shared,
     index::{Key, Snapshot},
     observe::{Suppressed, Watched, WriteReason},
     projection::{Projection, Sight, Source, Subject, previous_is_newer, project},
+    shared::Shared,
     view::{LeaseView, is_older},
 };
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus};

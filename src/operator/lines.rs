@@ -16,7 +16,7 @@ use kube::{Client, client::Body};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    api::ApiError,
+    api::{ApiError, LEASES, OBJECTS},
     blindness::Blindness,
     observe::{Observer, Watched},
 };
@@ -120,13 +120,21 @@ impl Lines {
 #[derive(Clone)]
 pub(crate) struct Line {
     lines: Lines,
-    pub(crate) resource: Watched,
+    resource: Watched,
     /// The namespace; empty for all.
     pub(crate) scope: String,
     begin_again: Arc<Notify>,
 }
 
 impl Line {
+    /// The resource as a Role names it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.resource {
+            Watched::Leases => LEASES,
+            Watched::Objects => OBJECTS,
+        }
+    }
+
     /// Waits until the watch is to be begun again.
     pub(crate) async fn stuck(&self) {
         self.begin_again.notified().await;
@@ -159,11 +167,17 @@ impl Line {
 pub(crate) struct NoAnswer(Duration);
 
 /// A client for the list and the watch of one line: bounded in time, and it tells when the watch is accepted.
-pub(crate) fn listening(client: &Client, accepted: impl Fn() + Clone + Send + 'static) -> Client {
+pub(crate) fn listening(
+    client: &Client,
+    line: &Line,
+    accepted: impl Fn() + Clone + Send + 'static,
+) -> Client {
     let inner = client.clone();
+    let (resource, observer) = (line.name(), Arc::clone(&line.lines.observer));
     let last = Arc::new(Mutex::new(None::<Instant>));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, accepted, last) = (inner.clone(), accepted.clone(), Arc::clone(&last));
+        let observer = Arc::clone(&observer);
         async move {
             let watches = request
                 .uri()
@@ -178,9 +192,14 @@ pub(crate) fn listening(client: &Client, accepted: impl Fn() + Clone + Send + 's
                     tokio::time::sleep_until(before + BETWEEN_STARTS).await;
                 }
             }
-            let reply = tokio::time::timeout(START, inner.send(request))
-                .await
-                .map_err(|_| NoAnswer(START))??;
+            let reply = tokio::time::timeout(START, inner.send(request)).await;
+            let code = reply
+                .as_ref()
+                .ok()
+                .and_then(|r| Some(r.as_ref().ok()?.status().as_u16()));
+            let verb = if watches { "watch" } else { "list" };
+            observer.request(verb, resource, code);
+            let reply = reply.map_err(|_| NoAnswer(START))??;
             if watches {
                 if reply.status().is_success() {
                     accepted();

@@ -8,7 +8,7 @@
 //!
 //! * `view`: a Lease as plain facts.
 //! * `watch`, `index`: what was seen, with every change of leadership until it is written.
-//! * `controller`, `retries`, `reconcile`, `decide`: when to look, and the requests.
+//! * `shared`, `controller`, `retries`, `reconcile`, `decide`: when to look, and the requests.
 //! * `projection`, `history`, `conditions`: what a status says and when it is worth a write. Pure.
 //! * `budget`: how many writes there may be between transitions, and when. Pure.
 //! * `lines`, `blindness`: watches that are down, and what a status says then.
@@ -34,6 +34,7 @@ mod projection;
 mod reconcile;
 mod retries;
 mod run;
+mod shared;
 mod view;
 mod watch;
 

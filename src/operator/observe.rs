@@ -1,5 +1,8 @@
 //! What the operator tells of its own doings, for whoever counts them: metrics, events. Nothing here decides anything.
 
+use std::time::Duration;
+
+use super::api::ApiError;
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus};
 
 /// Why a status is written.
@@ -91,6 +94,21 @@ pub(crate) trait Observer: Send + Sync + 'static {
     /// `expirationTime` of this object is left out for want of budget (`true`), or shown again.
     fn throttled(&self, object: &ChangeStreamLeader, throttled: bool) {
         let _ = (object, throttled);
+    }
+
+    /// The API server was asked, and answered with this code; with none when it did not answer.
+    fn request(&self, verb: &str, resource: &str, code: Option<u16>) {
+        let _ = (verb, resource, code);
+    }
+
+    /// A Lease and what shows it were looked at; so long that took, and this came of it.
+    fn reconciled(&self, took: Duration, error: Option<&ApiError>) {
+        let _ = (took, error);
+    }
+
+    /// So many keys wait to be looked at.
+    fn queued(&self, keys: usize) {
+        let _ = keys;
     }
 
     /// All watches of this resource are up, or one of them is not and the operator is blind.

@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use super::{
     api::ApiError,
     blindness,
-    controller::Shared,
     decide::{Decided, Look, Transition, decide},
     index::{Key, Snapshot},
     naming::{discovered, is_discovered, lease_of, lighten, stream_of},
     observe::Suppressed,
+    shared::Shared,
     view::LeaseView,
 };
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus, HELD};

@@ -8,8 +8,9 @@ use tokio::task::JoinSet;
 use super::{
     api::Server,
     clock::ServerClock,
-    controller::{Settings, Shared, work},
+    controller::work,
     observe::{Nobody, Observer},
+    shared::{Settings, Shared},
     watch,
 };
 use crate::{
@@ -135,7 +136,11 @@ impl Operator {
         self.config.reset_reader_on_write = true;
         let url = self.config.cluster_url.to_string();
         let client = Client::try_from(self.config).map_err(OperatorError::Client)?;
-        let server = Server::new(client.clone(), ServerClock::new(self.clock));
+        let server = Server::new(
+            client.clone(),
+            ServerClock::new(self.clock),
+            Arc::clone(&self.settings.observer),
+        );
         let mut stop = pin!(stop);
 
         tokio::select! {

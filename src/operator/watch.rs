@@ -20,11 +20,11 @@ use serde::de::DeserializeOwned;
 
 use super::{
     api::{Action, ApiError, LEASES, OBJECTS},
-    controller::Shared,
     index::Key,
     lines::{Line, NoAnswer, listening},
     naming::{lease_of, lighten},
     observe::Watched,
+    shared::Shared,
     view::LeaseView,
 };
 use crate::{crd::ChangeStreamLeader, lease::LABEL_SELECTOR};
@@ -216,16 +216,12 @@ where
             let (line, shared) = (line.clone(), shared.clone());
             move || {
                 if line.up() {
-                    tracing::info!(
-                        resource = name(line.resource),
-                        namespace = line.scope,
-                        "watching again"
-                    );
+                    tracing::info!(resource = line.name(), namespace = line.scope, "watching again");
                     shared.wake_all();
                 }
             }
         };
-        let client = listening(client, accepted);
+        let client = listening(client, &line, accepted);
         let begin = move || {
             let api = match namespace.as_deref() {
                 Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -253,7 +249,7 @@ where
                 () = self.line.stuck() => {
                     if self.begun.elapsed() >= BEGIN_AGAIN {
                         tracing::warn!(
-                            resource = name(self.line.resource),
+                            resource = self.line.name(),
                             namespace = self.line.scope,
                             "the watch does not bring what a read has shown; beginning it again"
                         );
@@ -285,11 +281,7 @@ where
             let text = problem.to_string();
             let fresh = |(said, at): &(String, Instant)| *said == text && at.elapsed() < SAY_AGAIN;
             if !self.said.as_ref().is_some_and(fresh) {
-                tracing::warn!(
-                    resource = name(self.line.resource),
-                    namespace = self.line.scope,
-                    "{text}"
-                );
+                tracing::warn!(resource = self.line.name(), namespace = self.line.scope, "{text}");
                 self.said = Some((text, Instant::now()));
             }
             if self.line.down(&problem, timed_out(error)) {
@@ -315,15 +307,8 @@ where
     }
 }
 
-fn name(resource: Watched) -> &'static str {
-    match resource {
-        Watched::Leases => LEASES,
-        Watched::Objects => OBJECTS,
-    }
-}
-
 fn problem(line: &Line, error: &watcher::Error) -> Option<ApiError> {
-    let resource = name(line.resource);
+    let resource = line.name();
     let action = |verb| Action { verb, resource };
     match error {
         watcher::Error::InitialListFailed(e) => Some(ApiError::kube(action("list"), &line.scope, e)),

@@ -114,7 +114,7 @@ pub(crate) async fn measure(stage: &Stage, options: &Options) -> Result<Truth, E
         .map(|n| {
             let leaders = Arc::clone(&leaders);
             async move {
-                let stream = StreamName::new(&format!("stream-{n}"))?;
+                let stream = StreamName::new(format!("stream-{n}"))?;
                 let token = leaders.acquire(0, &stream).await?;
                 let held = Held {
                     stream,

@@ -147,7 +147,7 @@ impl fmt::Display for Report {
         writeln!(f, "| worst | {} |", ms(s.worst))?;
         let met = if s.p99 <= 0.25 { "met" } else { "**not met**" };
         writeln!(f, "| target: p99 ≤ 250 ms | {met} |")?;
-        writeln!(f, "\n| the operator | {} | |\n|---|---|---|", "Leases")?;
+        writeln!(f, "\n| the operator | Leases | |\n|---|---|---|")?;
         for footprint in std::iter::once(&self.beside).chain(&self.many) {
             writeln!(f, "{footprint}")?;
         }
