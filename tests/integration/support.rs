@@ -179,3 +179,16 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Removes from etcd what was before this revision.
+pub async fn compact(plane: &ControlPlane, revision: &str) {
+    let etcd = kube::Config::new(plane.etcd_url().unwrap().parse().unwrap());
+    let order = json!({"revision": revision, "physical": true});
+    let request = http::Request::post("/v3/kv/compaction").header("content-type", "application/json");
+    let request = request.body(serde_json::to_vec(&order).unwrap()).unwrap();
+    let done = kube::Client::try_from(etcd)
+        .unwrap()
+        .request::<Value>(request)
+        .await;
+    assert!(done.unwrap()["header"]["revision"].is_string());
+}

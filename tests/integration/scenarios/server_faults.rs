@@ -4,10 +4,10 @@
 use leasewarden::{election::StreamState, lease::LeaseLockService};
 use leasewarden_controlplane::ControlPlane;
 use leasewarden_faultproxy::{Fault, FaultProxy, Match, Seen};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::stage::{Instance, Stage};
-use crate::support::{LIMIT, eventually};
+use crate::support::{LIMIT, compact, eventually};
 
 fn is_watch(seen: &Seen) -> bool {
     seen.path.contains("watch=true")
@@ -23,19 +23,6 @@ async fn get(client: &kube::Client, path: &str) -> String {
         .await
         .expect("it ends")
         .unwrap()
-}
-
-/// Removes from etcd what was before this revision.
-async fn compact(plane: &ControlPlane, revision: &str) {
-    let etcd = kube::Config::new(plane.etcd_url().unwrap().parse().unwrap());
-    let order = json!({"revision": revision, "physical": true});
-    let request = http::Request::post("/v3/kv/compaction").header("content-type", "application/json");
-    let request = request.body(serde_json::to_vec(&order).unwrap()).unwrap();
-    let done = kube::Client::try_from(etcd)
-        .unwrap()
-        .request::<Value>(request)
-        .await;
-    assert!(done.unwrap()["header"]["revision"].is_string());
 }
 
 // Reported against kube (#1791).
