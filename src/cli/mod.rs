@@ -5,9 +5,11 @@
 // Comments are printed by --help, where a backtick is noise.
 #![allow(clippy::doc_markdown)]
 
+mod config;
 mod crd;
 mod log;
 mod operator;
+mod selftest;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ struct Cli {
 enum Command {
     Operator(operator::Args),
     Crd(crd::Args),
+    Selftest(selftest::Args),
 }
 
 /// Runs the program with the process's arguments.
@@ -35,6 +38,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Operator(args) => operator::run(args),
         Command::Crd(args) => crd::run(&args),
+        Command::Selftest(args) => selftest::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

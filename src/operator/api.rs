@@ -85,6 +85,21 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
+    /// As the label of a metric.
+    pub(crate) const fn label(&self) -> &'static str {
+        match self {
+            Self::Forbidden { .. } => "forbidden",
+            Self::CrdMissing => "crd_missing",
+            Self::NotFound(_) => "not_found",
+            Self::Conflict => "conflict",
+            Self::NamespaceEnds => "namespace_terminating",
+            Self::NameTaken { .. } => "name_taken",
+            Self::Refused { .. } => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Fault(_) => "fault",
+        }
+    }
+
     /// From a reply that says no. `namespace` is empty for all namespaces.
     pub(crate) fn status(action: Action, namespace: &str, status: &Status) -> Self {
         let Action { verb, resource } = action;

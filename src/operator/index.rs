@@ -137,6 +137,27 @@ impl Index {
         self.remove_object(namespace, name)
     }
 
+    /// All Leases in sight, in the order of their names.
+    pub(crate) fn views(&self) -> Vec<Arc<LeaseView>> {
+        let mut views: Vec<_> = self
+            .leases
+            .values()
+            .filter_map(|entry| entry.latest.clone())
+            .collect();
+        views.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        views
+    }
+
+    /// All objects, in the order of their names.
+    pub(crate) fn all_objects(&self) -> Vec<Arc<ChangeStreamLeader>> {
+        let mut objects: Vec<_> = self.objects.iter().collect();
+        objects.sort_by_key(|(name, _)| *name);
+        objects
+            .into_iter()
+            .map(|(_, (_, object))| Arc::clone(object))
+            .collect()
+    }
+
     fn remove_object(&mut self, namespace: &str, name: &str) -> Option<Key> {
         let (key, _) = self.objects.remove(&(namespace.to_owned(), name.to_owned()))?;
         if let Some(names) = self.names.get_mut(&key) {

@@ -12,11 +12,13 @@
 //! * `projection`, `history`, `conditions`: what a status says and when it is worth a write. Pure.
 //! * `budget`: how many writes there may be between transitions, and when. Pure.
 //! * `lines`, `blindness`: watches that are down, and what a status says then.
-//! * `observe`: what metrics and events are made of.
+//! * `observe`: what metrics and events are made of; `metrics`, `events`: those.
+//! * `replica`, `http`: one of several operators, of which one works, and what it serves.
 //! * `naming`: which Lease an object is about, and the objects that are created for discovered Leases.
 //! * `clock`, `api`: the API server's time, and its errors in words.
 //!
-//! The operator only reads Leases. It holds no lock and grants none: without it everything goes on, unseen.
+//! The operator only reads Leases, but for the one by which its replicas elect. It grants no lock: without it everything
+//! goes on, unseen.
 
 mod api;
 mod blindness;
@@ -25,17 +27,22 @@ mod clock;
 mod conditions;
 mod controller;
 mod decide;
+mod events;
 mod history;
+mod http;
 mod index;
 mod lines;
+mod metrics;
 mod naming;
 mod observe;
 mod projection;
 mod reconcile;
+mod replica;
 mod retries;
 mod run;
 mod shared;
 mod view;
 mod watch;
 
+pub use replica::{Replica, ReplicaElection};
 pub use run::{Operator, OperatorError};

@@ -1,6 +1,6 @@
 //! What the operator tells of its own doings, for whoever counts them: metrics, events. Nothing here decides anything.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::api::ApiError;
 use crate::crd::{ChangeStreamLeader, ChangeStreamLeaderStatus};
@@ -21,6 +21,15 @@ pub(crate) enum WriteReason {
 }
 
 impl WriteReason {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Transition,
+        Self::Refresh,
+        Self::ExpirationRemoved,
+        Self::Spec,
+        Self::Condition,
+    ];
+
     /// As the label of a metric.
     pub(crate) const fn label(self) -> &'static str {
         match self {
@@ -114,6 +123,62 @@ pub(crate) trait Observer: Send + Sync + 'static {
     /// All watches of this resource are up, or one of them is not and the operator is blind.
     fn watch(&self, resource: Watched, up: bool) {
         let _ = (resource, up);
+    }
+}
+
+/// Several are told.
+impl Observer for Vec<Arc<dyn Observer>> {
+    fn transition(
+        &self,
+        object: &ChangeStreamLeader,
+        before: &ChangeStreamLeaderStatus,
+        after: &ChangeStreamLeaderStatus,
+    ) {
+        for o in self {
+            o.transition(object, before, after);
+        }
+    }
+
+    fn written(&self, object: &ChangeStreamLeader, reason: WriteReason) {
+        for o in self {
+            o.written(object, reason);
+        }
+    }
+
+    fn suppressed(&self, reason: Suppressed) {
+        for o in self {
+            o.suppressed(reason);
+        }
+    }
+
+    fn throttled(&self, object: &ChangeStreamLeader, throttled: bool) {
+        for o in self {
+            o.throttled(object, throttled);
+        }
+    }
+
+    fn watch(&self, resource: Watched, up: bool) {
+        for o in self {
+            o.watch(resource, up);
+        }
+    }
+
+    fn request(&self, verb: &str, resource: &str, code: Option<u16>) {
+        for o in self {
+            o.request(verb, resource, code);
+        }
+    }
+
+    fn reconciled(&self, took: Duration, error: Option<&ApiError>) {
+        for o in self {
+            o.reconciled(took, error);
+        }
+    }
+
+    fn queued(&self, keys: usize) {
+        for o in self {
+            o.queued(keys);
+        }
     }
 }
 

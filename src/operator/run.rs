@@ -1,6 +1,6 @@
 //! Starting and stopping the operator.
 
-use std::{fmt, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use kube::{Client, Config};
 use tokio::task::JoinSet;
@@ -9,6 +9,8 @@ use super::{
     api::Server,
     clock::ServerClock,
     controller::work,
+    index::Key,
+    metrics::Metrics,
     observe::{Nobody, Observer},
     shared::{Settings, Shared},
     watch,
@@ -37,6 +39,7 @@ pub struct Operator {
     namespaces: Vec<String>,
     settings: Settings,
     clock: Arc<dyn Clock>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl fmt::Debug for Operator {
@@ -55,6 +58,19 @@ pub enum OperatorError {
     /// The configuration makes no client: a certificate that cannot be read, say.
     #[error("no client can be made from this configuration: {0}")]
     Client(#[source] kube::Error),
+    /// An address is not there to be listened on.
+    #[error("cannot listen on {address}: {source}; choose another with {option}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The program's option for it.
+        option: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The replicas' election cannot be as it is set.
+    #[error("the election among replicas: {0}")]
+    Election(String),
 }
 
 impl Operator {
@@ -68,8 +84,10 @@ impl Operator {
                 policy: StatusPolicy::Full,
                 writes_per_second: WRITES_PER_SECOND,
                 observer: Arc::new(Nobody),
+                own_lease: None,
             },
             clock: Arc::new(SystemClock),
+            metrics: None,
         }
     }
 
@@ -114,10 +132,36 @@ impl Operator {
 
     /// Who is told of everything that the operator does.
     #[must_use]
-    #[allow(dead_code, reason = "metrics and events hang on it")]
     pub(crate) fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.settings.observer = observer;
         self
+    }
+
+    /// Who shows what the operator knows, for as long as it runs.
+    #[must_use]
+    pub(crate) fn metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// The Lease by which the replicas elect. It is a lock like any other, but nobody's stream: none is discovered for it,
+    /// or every installation would show one that its users do not know.
+    #[must_use]
+    pub(crate) fn own_lease(mut self, key: Key) -> Self {
+        self.settings.own_lease = Some(key);
+        self
+    }
+
+    /// The configuration for requests of the operator.
+    pub(crate) fn prepared_config(&self) -> Config {
+        let mut config = self.config.clone();
+        // kube's own retries would hold a write back for a minute; the queue does it better.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT);
+        // A list that is accepted and never answered would otherwise be waited for until the end of time.
+        config.read_timeout = Some(SILENCE);
+        config.reset_reader_on_write = true;
+        config
     }
 
     /// Runs until `stop` is ready, and then until what it is writing is written (at most ten seconds).
@@ -127,15 +171,9 @@ impl Operator {
     ///
     /// # Errors
     /// [`OperatorError`], before anything was started.
-    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), OperatorError> {
-        // kube's own retries would hold a write back for a minute; the queue does it better.
-        self.config.default_retry = false;
-        self.config.connect_timeout = Some(CONNECT);
-        // A list that is accepted and never answered would otherwise be waited for until the end of time.
-        self.config.read_timeout = Some(SILENCE);
-        self.config.reset_reader_on_write = true;
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), OperatorError> {
         let url = self.config.cluster_url.to_string();
-        let client = Client::try_from(self.config).map_err(OperatorError::Client)?;
+        let client = Client::try_from(self.prepared_config()).map_err(OperatorError::Client)?;
         let server = Server::new(
             client.clone(),
             ServerClock::new(self.clock),
@@ -145,10 +183,11 @@ impl Operator {
 
         tokio::select! {
             () = &mut stop => return Ok(()),
-            () = find(&server, &url) => {}
+            () = wait_for(&server, &url) => {}
         }
         let discovery = self.settings.discovery;
         let (shared, requests) = Shared::new(server, self.settings);
+        let _shown = self.metrics.map(|metrics| Shown::new(metrics, shared.clone()));
         let scopes: Vec<Option<String>> = match self.namespaces.as_slice() {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),
@@ -184,8 +223,33 @@ fn in_words(namespaces: &[String]) -> String {
     }
 }
 
+/// Shows what the operator knows until this is dropped.
+struct Shown(Arc<Metrics>);
+
+impl Shown {
+    fn new(metrics: Arc<Metrics>, shared: Shared) -> Self {
+        metrics.leads(Some(shared));
+        Self(metrics)
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.0.leads(None);
+    }
+}
+
+/// Waits until the API server answers.
+pub(crate) async fn find(config: Config) -> Result<(), OperatorError> {
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config).map_err(OperatorError::Client)?;
+    let server = Server::new(client, ServerClock::new(Arc::new(SystemClock)), Arc::new(Nobody));
+    wait_for(&server, &url).await;
+    Ok(())
+}
+
 /// Waits until the API server answers, and learns its time.
-async fn find(server: &Server, url: &str) {
+async fn wait_for(server: &Server, url: &str) {
     let mut said: Option<tokio::time::Instant> = None;
     while let Err(error) = server.ask_the_time().await {
         if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {

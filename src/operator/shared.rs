@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     /// Status writes a second that no transition asks for.
     pub(crate) writes_per_second: u32,
     pub(crate) observer: Arc<dyn Observer>,
+    /// The Lease by which replicas elect.
+    pub(crate) own_lease: Option<Key>,
 }
 
 /// What watches and reconciler share.
@@ -43,7 +45,8 @@ pub(crate) struct Shared {
     state: Arc<Mutex<State>>,
     queue: mpsc::UnboundedSender<ScheduleRequest<Key>>,
     pub(crate) server: Server,
-    pub(crate) discovery: bool,
+    discovery: bool,
+    own_lease: Option<Key>,
     pub(crate) policy: StatusPolicy,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) lines: Lines,
@@ -86,6 +89,7 @@ impl Shared {
             queue,
             server,
             discovery: settings.discovery,
+            own_lease: settings.own_lease,
             policy: settings.policy,
             lines: Lines::new(Arc::clone(&settings.observer)),
             observer: settings.observer,
@@ -206,6 +210,21 @@ impl Shared {
             self.wake(key);
         }
         self.wake_all();
+    }
+
+    /// Whether an object is created for this Lease, if it has none.
+    pub(crate) fn discovers(&self, key: &Key) -> bool {
+        self.discovery && self.own_lease.as_ref() != Some(key)
+    }
+
+    /// All Leases, as last seen.
+    pub(crate) fn views(&self) -> Vec<Arc<LeaseView>> {
+        self.state().index.views()
+    }
+
+    /// All objects, as last seen.
+    pub(crate) fn objects(&self) -> Vec<Arc<ChangeStreamLeader>> {
+        self.state().index.all_objects()
     }
 
     /// Looks at everything again: what has failed, too, for the API server is back.

@@ -5,12 +5,16 @@ mod blindness;
 mod budget;
 mod crd;
 mod discovery;
+mod events;
 mod killed;
 mod outages;
 mod permissions;
 mod poison;
 mod process;
 mod quiet;
+mod replicas;
+mod selftest;
+mod serving;
 mod transitions;
 mod writes;
 
@@ -278,6 +282,17 @@ impl Program {
             "--log",
             "info,leasewarden=debug,kube_client=off,kube_runtime=off",
         ];
+        // Tests run side by side: each operator is alone, and listens nowhere, unless the test is about that.
+        let alone = [
+            "--leader-election=false",
+            "--metrics-bind-address=",
+            "--health-probe-bind-address=",
+        ];
+        let is_set = |option: &str| {
+            let name = option.split('=').next();
+            args.iter().any(|given| given.split('=').next() == name)
+        };
+        all.extend(alone.into_iter().filter(|option| !is_set(option)));
         all.extend(args);
         Self::start(kubeconfig, &all)
     }

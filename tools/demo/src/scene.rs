@@ -112,7 +112,14 @@ impl Scene {
 
     pub(crate) fn start_operator(&mut self) -> Result<(), Error> {
         let program = self.programs.leasewarden.clone();
-        self.start(OPERATOR, program, vec![OPERATOR.to_owned()])
+        // Alone, and without ports that something else on this machine may have.
+        let arguments = [
+            OPERATOR,
+            "--leader-election=false",
+            "--metrics-bind-address=",
+            "--health-probe-bind-address=",
+        ];
+        self.start(OPERATOR, program, arguments.map(str::to_owned).to_vec())
     }
 
     /// Starts a worker that would lead all streams, and begins with the `nth`, so that the leaders spread.

@@ -63,6 +63,11 @@ impl Stage {
     pub(crate) fn operator(&self, namespace: &str) -> Result<Operator, Error> {
         let child = Command::new(&self.program)
             .args(["operator", "--namespace", namespace, "--log", "error"])
+            .args([
+                "--leader-election=false",
+                "--metrics-bind-address=",
+                "--health-probe-bind-address=",
+            ])
             .env("KUBECONFIG", self.plane.kubeconfig_path())
             .stdin(Stdio::null())
             .spawn()?;
