@@ -91,11 +91,11 @@ async fn metrics_show_who_leads_and_nothing_of_what_is_gone() {
         ("status_writes_total{reason=\"transition\"}", 1.0),
         ("reconcile_total{result=\"success\"}", 1.0),
         (
-            "api_requests_total{verb=\"watch\",resource=\"leases\",code=\"200\"}",
+            "api_requests_total{verb=\"watch\",resource=\"leases.coordination.k8s.io\",code=\"200\"}",
             1.0,
         ),
         (
-            "api_requests_total{verb=\"update\",resource=\"changestreamleaders/status\",code=\"200\"}",
+            "api_requests_total{verb=\"update\",resource=\"changestreamleaders/status.leasewarden.dev\",code=\"200\"}",
             1.0,
         ),
         ("queue_depth", 0.0),
