@@ -79,9 +79,13 @@ pub fn build_programs(names: &[String]) -> Result<Vec<PathBuf>, Error> {
         let known = |name: &String| program(name).ok_or_else(|| Error::Unknown(name.clone()));
         names.iter().map(known).collect::<Result<Vec<_>, _>>()?
     };
-    // Ours lie in a folder of their own.
-    let (ours, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(|p| p.family == Family::ClientGo);
-    let groups = [others, ours].into_iter().filter(|group| !group.is_empty());
+    // What is no part of a control plane lies in folders of its own.
+    let (apart, together): (Vec<_>, Vec<_>) = programs
+        .into_iter()
+        .partition(|p| matches!(p.family, Family::Apart(_)));
+    let mut groups = vec![together];
+    groups.extend(apart.into_iter().map(|program| vec![program]));
+    let groups = groups.into_iter().filter(|group| !group.is_empty());
     groups.map(|group| Ok(build::ensure(&group)?)).collect()
 }
 
@@ -106,8 +110,8 @@ fn given(program: &Program) -> Option<(String, PathBuf)> {
     let variable = format!("TEST_ASSET_{}", program.name.to_uppercase().replace('-', "_"));
     match value(&variable) {
         Some(file) => Some((variable, file)),
-        // Such a folder holds a control plane: programs of ours are not expected in it.
-        None if program.family == Family::ClientGo => None,
+        // Such a folder holds a control plane: what is no part of one is not expected in it.
+        None if matches!(program.family, Family::Apart(_)) => None,
         None => value(FOLDER).map(|folder| (FOLDER.to_owned(), folder.join(program.name))),
     }
 }

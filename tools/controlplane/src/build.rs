@@ -38,7 +38,7 @@ pub enum Error {
         /// Where they would be.
         folder: PathBuf,
     },
-    /// A program of ours has to be built, and Go is not there to do it.
+    /// A program that is no part of a control plane has to be built, and Go is not there to do it.
     #[error(
         "{program} must be built once, and there is no `go` on PATH. Any one of these will do:\n  \
          - install Go 1.26 or newer (https://go.dev/dl); the first build takes a minute or two\n  \
@@ -47,7 +47,7 @@ pub enum Error {
         variable = program.to_uppercase().replace('-', "_"),
         cache = cache::VARIABLE, folder = folder.display()
     )]
-    NoGoForOurs {
+    NoGoForOne {
         /// The program.
         program: &'static str,
         /// Where it would be.
@@ -98,9 +98,9 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
         return Ok(folder);
     }
     if !go_is_there() {
-        if let (Family::ClientGo, Some(first)) = (family, missing().first()) {
+        if let (Family::Apart(_), Some(first)) = (family, missing().first()) {
             let program = first.name;
-            return Err(Error::NoGoForOurs { program, folder });
+            return Err(Error::NoGoForOne { program, folder });
         }
         let missing = missing().iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
         return Err(Error::NoGo { missing, folder });
@@ -115,7 +115,7 @@ pub(crate) fn ensure(programs: &[&'static Program]) -> Result<PathBuf, Error> {
     let total = missing.len();
     for (index, program) in missing.into_iter().enumerate() {
         let whose = match family {
-            Family::ClientGo => String::new(),
+            Family::Apart(_) => String::new(),
             Family::Etcd | Family::Kubernetes => format!(" for Kubernetes {}", kubernetes.minor),
         };
         let text = format!("building {}{whose} ({} of {total})", program.name, index + 1);

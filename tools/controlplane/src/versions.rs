@@ -22,8 +22,41 @@ pub(crate) struct Module {
 pub(crate) enum Family {
     Etcd,
     Kubernetes,
-    /// Programs of ours that stand on client-go: no part of a control plane, so nobody else's folder has them.
+    /// No part of a control plane, so nobody else's folder has it, and it lies in one of its own.
+    Apart(Apart),
+}
+
+/// A family that is built by itself, the same for every Kubernetes version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// Programs of ours that stand on client-go.
     ClientGo,
+    Helm,
+    /// Writes the chart's README from its values.
+    HelmDocs,
+    /// Checks alerting rules, and runs their unit tests.
+    Promtool,
+}
+
+impl Apart {
+    fn module(self) -> &'static Module {
+        match self {
+            Self::ClientGo => &CLIENT_GO,
+            Self::Helm => &HELM,
+            Self::HelmDocs => &HELM_DOCS,
+            Self::Promtool => &PROMTOOL,
+        }
+    }
+
+    /// What a program says of its version, where it would otherwise say that it knows none.
+    fn version_flag(self) -> &'static str {
+        match self {
+            Self::ClientGo => "",
+            Self::Helm => " -X helm.sh/helm/v4/internal/version.version=v4.3.1",
+            Self::HelmDocs => " -X main.version=1.14.2",
+            Self::Promtool => " -X github.com/prometheus/common/version.Version=3.16.0",
+        }
+    }
 }
 
 /// A program that can be built.
@@ -59,13 +92,32 @@ pub(crate) const PROGRAMS: &[Program] = &[
     },
     kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", false),
     kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet", false),
-    Program {
-        name: "clientgo-elector",
-        package: "controlplane.local/client-go",
-        family: Family::ClientGo,
-        default: false,
-    },
+    apart(
+        "clientgo-elector",
+        "controlplane.local/client-go",
+        Apart::ClientGo,
+    ),
+    apart("helm", "helm.sh/helm/v4/cmd/helm", Apart::Helm),
+    apart(
+        "helm-docs",
+        "github.com/norwoodj/helm-docs/cmd/helm-docs",
+        Apart::HelmDocs,
+    ),
+    apart(
+        "promtool",
+        "github.com/prometheus/prometheus/cmd/promtool",
+        Apart::Promtool,
+    ),
 ];
+
+const fn apart(name: &'static str, package: &'static str, family: Apart) -> Program {
+    Program {
+        name,
+        package,
+        family: Family::Apart(family),
+        default: false,
+    }
+}
 
 const fn kubernetes(name: &'static str, package: &'static str, default: bool) -> Program {
     Program {
@@ -88,6 +140,27 @@ const CLIENT_GO: Module = Module {
     go_mod: include_str!("../modules/client-go/go.mod"),
     go_sum: include_str!("../modules/client-go/go.sum"),
     sources: &[("main.go", include_str!("../modules/client-go/main.go"))],
+};
+
+const HELM: Module = Module {
+    name: "helm",
+    go_mod: include_str!("../modules/helm/go.mod"),
+    go_sum: include_str!("../modules/helm/go.sum"),
+    sources: &[],
+};
+
+const HELM_DOCS: Module = Module {
+    name: "helm-docs",
+    go_mod: include_str!("../modules/helm-docs/go.mod"),
+    go_sum: include_str!("../modules/helm-docs/go.sum"),
+    sources: &[],
+};
+
+const PROMTOOL: Module = Module {
+    name: "promtool",
+    go_mod: include_str!("../modules/promtool/go.mod"),
+    go_sum: include_str!("../modules/promtool/go.sum"),
+    sources: &[],
 };
 
 /// A Kubernetes version that tests can run on.
@@ -157,7 +230,7 @@ impl Kubernetes {
         match family {
             Family::Etcd => &ETCD,
             Family::Kubernetes => &self.module,
-            Family::ClientGo => &CLIENT_GO,
+            Family::Apart(family) => family.module(),
         }
     }
 
@@ -165,7 +238,8 @@ impl Kubernetes {
     /// kubectl and whatever parses it go wrong.
     pub(crate) fn ldflags(&self, family: Family) -> String {
         match family {
-            Family::Etcd | Family::ClientGo => "-s -w".to_owned(),
+            Family::Etcd => "-s -w".to_owned(),
+            Family::Apart(family) => format!("-s -w{}", family.version_flag()),
             Family::Kubernetes => {
                 let version = self.version;
                 let (major, minor) = self.minor.split_once('.').unwrap_or((self.minor, ""));
@@ -180,18 +254,18 @@ impl Kubernetes {
     }
 
     /// Names the cache folder of a family: what is in it for people, the hash so that changed pins, flags or code never
-    /// meet old programs. What a control plane consists of lies together; a change of our own Go code has none of it
+    /// meet old programs. What a control plane consists of lies together; a change of what lies apart has none of it
     /// built again.
     pub(crate) fn cache_key(&self, family: Family) -> String {
         let (name, families) = match family {
             Family::Etcd | Family::Kubernetes => (
                 self.version.trim_start_matches('v'),
-                &[Family::Etcd, Family::Kubernetes][..],
+                vec![Family::Etcd, Family::Kubernetes],
             ),
-            Family::ClientGo => (CLIENT_GO.name, &[Family::ClientGo][..]),
+            Family::Apart(apart) => (apart.module().name, vec![family]),
         };
         let mut hash = Sha256::new();
-        for &family in families {
+        for family in families {
             let module = self.module(family);
             let flags = self.ldflags(family);
             let sources = module.sources.iter().map(|(_, code)| *code);
@@ -229,7 +303,8 @@ mod tests {
             for program in PROGRAMS {
                 let module = kubernetes.module(program.family);
                 let line = match program.family {
-                    Family::ClientGo => format!("\nmodule {}\n", program.package),
+                    Family::Apart(Apart::ClientGo) => format!("\nmodule {}\n", program.package),
+                    Family::Apart(_) => format!("\ntool {}\n", program.package),
                     _ => format!("\t{}\n", program.package),
                 };
                 assert!(module.go_mod.contains(&line), "{}", program.name);
@@ -246,10 +321,37 @@ mod tests {
     }
 
     #[test]
-    fn our_own_go_code_has_one_cache_for_all_versions() {
-        let [new, old] = [0, 1].map(|n| KUBERNETES[n].cache_key(Family::ClientGo));
-        assert!(new.starts_with("client-go-"));
-        assert_eq!(new, old);
+    fn what_is_no_part_of_a_control_plane_has_one_cache_each_for_all_versions() {
+        let all = [Apart::ClientGo, Apart::Helm, Apart::HelmDocs, Apart::Promtool];
+        let mut keys = std::collections::BTreeSet::new();
+        for family in all {
+            let [new, old] = [0, 1].map(|n| KUBERNETES[n].cache_key(Family::Apart(family)));
+            assert!(new.starts_with(&format!("{}-", family.module().name)));
+            assert_eq!(new, old);
+            keys.insert(new);
+        }
+        assert_eq!(keys.len(), all.len());
+    }
+
+    #[test]
+    fn what_programs_say_of_their_version_is_what_their_modules_pin() {
+        // Prometheus numbers its Go module v0.316.0 where its release is 3.16.0.
+        for (family, said, pin) in [
+            (Apart::Helm, "=v4.3.1", "helm.sh/helm/v4 v4.3.1\n"),
+            (
+                Apart::HelmDocs,
+                "=1.14.2",
+                "github.com/norwoodj/helm-docs v1.14.2 ",
+            ),
+            (
+                Apart::Promtool,
+                "=3.16.0",
+                "github.com/prometheus/prometheus v0.316.0 ",
+            ),
+        ] {
+            assert!(family.version_flag().ends_with(said), "{said}");
+            assert!(family.module().go_mod.contains(pin), "{pin}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ enum Subcommands {
     /// Safe to run twice at once (the second waits) and to interrupt (finished programs are kept).
     Build {
         /// etcd, etcdctl, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kubelet,
-        /// clientgo-elector
+        /// clientgo-elector, helm, helm-docs, promtool
         programs: Vec<String>,
     },
     /// Print where a program is; builds it when it is not there yet
