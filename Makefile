@@ -12,9 +12,12 @@ FEATURES := leasewarden/cli,leasewarden/testkit
 WORKSPACE := --locked --workspace --features $(FEATURES)
 BIN := $(or $(CARGO_TARGET_DIR),target)/debug
 CRD := crds/changestreamleaders.leasewarden.dev.yaml
+CHART := charts/leasewarden
 
 TOOLS := $(or $(LEASEWARDEN_CACHE),$(HOME)/.cache/leasewarden)/tools
 tool = $(shell hack/tools.sh --path $(1))
+
+helm-docs = "$$($(BIN)/controlplane path helm-docs)" --chart-search-root $(CHART) --log-level warning
 
 # Arguments for `cargo test`, for example ARGS='--test integration takeover'.
 ARGS ?=
@@ -69,7 +72,7 @@ controlplane: ## Build etcd, the Kubernetes programs and kubectl now rather than
 ##@ Checks
 
 .PHONY: check
-check: fmt-check shellcheck spelling unused deny graph clippy features crds-check docs consumer package ## Run all checks, the quick ones first
+check: fmt-check shellcheck spelling unused deny graph clippy features crds-check chart-check docs consumer package ## Run all checks, the quick ones first
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -123,6 +126,14 @@ crds-check: build ## Check that crds/ is what the code says
 	@diff -u $(CRD) <($(BIN)/leasewarden crd) || \
 	  { echo "$(CRD) differs from the code; run: make crds" >&2; exit 1; }
 
+.PHONY: chart-check
+chart-check: build ## Check that what is generated in the chart is fresh, and lint it
+	@diff -u $(CHART)/files/crd.yaml $(CRD) && \
+	  diff -u $(CHART)/values.schema.json <($(BIN)/leasewarden-chart-schema $(CHART)/values.yaml) && \
+	  diff -u $(CHART)/README.md <($(helm-docs) --dry-run) || \
+	  { echo "$(CHART) is not fresh; run: make chart" >&2; exit 1; }
+	"$$($(BIN)/controlplane path helm)" lint --strict --quiet $(CHART)
+
 .PHONY: package
 package: ## Check that the published crate has what it needs and nothing else
 	hack/package.sh
@@ -133,6 +144,13 @@ package: ## Check that the published crate has what it needs and nothing else
 crds: build ## Write crds/ from the code
 	mkdir -p crds
 	$(BIN)/leasewarden crd > $(CRD).new && mv $(CRD).new $(CRD)
+
+.PHONY: chart
+chart: crds ## Write what is generated in the chart: CRD, schema of the values, README
+	cp $(CRD) $(CHART)/files/crd.yaml
+	$(BIN)/leasewarden-chart-schema $(CHART)/values.yaml > $(CHART)/values.schema.json.new
+	mv $(CHART)/values.schema.json.new $(CHART)/values.schema.json
+	$(helm-docs) --dry-run > $(CHART)/README.md.new && mv $(CHART)/README.md.new $(CHART)/README.md
 
 .PHONY: tools
 tools: $(addprefix $(TOOLS)/,cargo-deny cargo-machete typos shellcheck) ## Install what the checks need, into the cache
