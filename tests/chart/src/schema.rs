@@ -62,6 +62,10 @@ fn comments(values: &str) -> BTreeMap<String, Comment> {
             if let Some(annotation) = text.strip_prefix("@schema ") {
                 comment.annotation = Some(annotation.to_owned());
             } else if let Some(begin) = text.strip_prefix("-- ") {
+                // helm-docs takes the type from there, where the default does not tell it.
+                let begin = begin
+                    .strip_prefix('(')
+                    .map_or(begin, |t| t.split_once(") ").map_or(begin, |t| t.1));
                 begin.trim_end().clone_into(&mut comment.description);
             } else if !comment.description.is_empty() {
                 comment.description.push(' ');
@@ -187,13 +191,17 @@ mod tests {
         assert_eq!(made["additionalProperties"], false);
         assert_eq!(outer["additionalProperties"], false);
         assert_eq!(outer["properties"]["inner"]["additionalProperties"], false);
-        assert_eq!(outer["properties"]["inner"]["properties"]["word"]["type"], "string");
+        assert_eq!(
+            outer["properties"]["inner"]["properties"]["word"]["type"],
+            "string"
+        );
     }
 
     #[test]
     fn what_an_annotation_says_is_added_and_wins() {
-        let made =
-            made("# @schema {type: [integer, \"null\"], minimum: 1}\n# -- Perhaps.\nmaybe:\n# -- Sure.\nsure: x\n");
+        let made = made(
+            "# @schema {type: [integer, \"null\"], minimum: 1}\n# -- Perhaps.\nmaybe:\n# -- Sure.\nsure: x\n",
+        );
         assert_eq!(
             made["properties"]["maybe"],
             json!({"type": ["integer", "null"], "minimum": 1, "description": "Perhaps."})
@@ -217,7 +225,10 @@ mod tests {
             ("a:\n  # -- Text.\n  b: []\n", "a.b: a list"),
             ("a:\n  # -- Text.\n  b:\n", "a.b: null"),
             ("a:\n  b: 1\n", "a.b: has no description"),
-            ("# @schema nonsense\n# -- Text.\na: 1\n", "a: what follows @schema"),
+            (
+                "# @schema nonsense\n# -- Text.\na: 1\n",
+                "a: what follows @schema",
+            ),
         ] {
             let error = schema(values).unwrap_err().to_string();
             assert!(error.starts_with(says), "{error}");

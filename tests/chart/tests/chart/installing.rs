@@ -1,0 +1,227 @@
+//! Helm itself, on a control plane of its own, because a release brings the CRD, of which there is one in a cluster. No node
+//! runs Pods here: what is looked at is what lies in the API server.
+
+use std::process::Command;
+
+use leasewarden_controlplane::ControlPlane;
+use serde_json::{Value, json};
+
+use crate::support::{chart, helm, output, values_file};
+
+const CRD: &str = "changestreamleaders.leasewarden.dev";
+
+struct Cluster(ControlPlane);
+
+impl Cluster {
+    async fn start() -> Self {
+        Self(
+            ControlPlane::builder()
+                .without_controller_manager()
+                .start()
+                .await
+                .unwrap(),
+        )
+    }
+
+    fn release(&self, verb: &[&str], namespace: &str, values: &Value) -> Result<String, String> {
+        let file = values_file(values);
+        let mut helm = helm(&self.0);
+        helm.args(verb)
+            .arg("lw")
+            .arg(chart())
+            .args(["--namespace", namespace, "--values"])
+            .arg(file.path());
+        output(&mut helm)
+    }
+
+    fn uninstall(&self, namespace: &str) -> String {
+        output(helm(&self.0).args(["uninstall", "lw", "--namespace", namespace])).unwrap()
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        output(self.0.kubectl().args(arguments))
+    }
+
+    fn get(&self, namespace: &str, what: &str) -> Value {
+        let said = self
+            .kubectl(&["get", what, "-n", namespace, "-o", "json"])
+            .unwrap();
+        serde_json::from_str(&said).unwrap()
+    }
+
+    /// As a worker would, and with the annotations and labels that it writes.
+    fn acquire(&self, namespace: &str, lease: &str) {
+        let mut held = self.get(namespace, &format!("lease/{lease}"));
+        held["spec"]["holderIdentity"] = "worker-1".into();
+        let file = values_file(&held);
+        let mut replace: Command = self.0.kubectl();
+        replace.args(["replace", "-f"]).arg(file.path());
+        output(&mut replace).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn leases_made_beforehand_outlive_upgrades_and_the_release_and_keep_their_holder() {
+    let cluster = Cluster::start().await;
+    let leases = |names: &[&str]| json!({"worker": {"leases": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}});
+    cluster
+        .release(&["install", "--create-namespace"], "shop", &leases(&["orders"]))
+        .unwrap();
+    cluster.acquire("shop", "orders");
+    let before = cluster.get("shop", "lease/orders");
+    assert_eq!(
+        before["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+        "leasewarden"
+    );
+
+    // Twice: what was new at the first is old at the second.
+    for _ in 0..2 {
+        cluster
+            .release(&["upgrade"], "shop", &leases(&["orders", "returns"]))
+            .unwrap();
+        let after = cluster.get("shop", "lease/orders");
+        assert_eq!(
+            after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"],
+            "nobody touched it"
+        );
+        let new = cluster.get("shop", "lease/returns");
+        assert_eq!(
+            new["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+            "leasewarden"
+        );
+    }
+    output(helm(&cluster.0).args(["rollback", "lw", "1", "--namespace", "shop"])).unwrap();
+    cluster.uninstall("shop");
+    for lease in ["lease/orders", "lease/returns"] {
+        cluster.get("shop", lease);
+    }
+    assert_eq!(
+        cluster.get("shop", "lease/orders")["spec"]["holderIdentity"],
+        "worker-1"
+    );
+}
+
+#[tokio::test]
+async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_adopted() {
+    let cluster = Cluster::start().await;
+    cluster
+        .release(&["install", "--create-namespace"], "one", &json!({}))
+        .unwrap();
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            &format!("crd/{CRD}"),
+        ])
+        .unwrap();
+    let object = values_file(&json!({
+        "apiVersion": "leasewarden.dev/v1beta1", "kind": "ChangeStreamLeader",
+        "metadata": {"name": "orders", "namespace": "one"}, "spec": {"streamName": "orders"},
+    }));
+    cluster
+        .kubectl(&["apply", "-f", object.path().to_str().unwrap()])
+        .unwrap();
+
+    let said = cluster.uninstall("one");
+    assert!(said.contains(CRD), "helm says what it keeps: {said}");
+    assert_eq!(
+        cluster.get("one", "changestreamleader/orders")["spec"]["streamName"],
+        "orders"
+    );
+
+    // An older schema, as an older release would have left it.
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/statusPolicy";
+    let older = json!([{"op": "remove", "path": path}]).to_string();
+    cluster
+        .kubectl(&["patch", "crd", CRD, "--type=json", "-p", &older])
+        .unwrap();
+
+    let said = cluster
+        .release(&["install", "--create-namespace"], "two", &json!({}))
+        .unwrap_err();
+    assert!(
+        said.contains(CRD) && said.contains("meta.helm.sh/release-namespace"),
+        "{said}"
+    );
+    // A failed installation leaves a release behind only if it got as far as installing something.
+    let _ = output(helm(&cluster.0).args(["uninstall", "lw", "--namespace", "two", "--ignore-not-found"]));
+
+    cluster
+        .release(
+            &["install", "--create-namespace", "--take-ownership"],
+            "two",
+            &json!({}),
+        )
+        .unwrap();
+    let crd = cluster.get("two", &format!("crd/{CRD}"));
+    assert_eq!(
+        crd["metadata"]["annotations"]["meta.helm.sh/release-namespace"],
+        "two"
+    );
+    assert!(crd.pointer(path).is_some(), "the new schema is there");
+    assert_eq!(
+        cluster.get("one", "changestreamleader/orders")["spec"]["streamName"],
+        "orders"
+    );
+}
+
+#[tokio::test]
+async fn a_crd_that_is_not_kept_goes_with_the_release() {
+    let cluster = Cluster::start().await;
+    cluster
+        .release(
+            &["install", "--create-namespace"],
+            "one",
+            &json!({"crds": {"keep": false}}),
+        )
+        .unwrap();
+    cluster.kubectl(&["get", "crd", CRD]).unwrap();
+    cluster.uninstall("one");
+    let said = cluster.kubectl(&["get", "crd", CRD]);
+    assert!(
+        said.is_err()
+            || said.is_ok_and(|_| {
+                !cluster.get("one", &format!("crd/{CRD}"))["metadata"]["deletionTimestamp"].is_null()
+            })
+    );
+}
+
+#[tokio::test]
+async fn what_helm_installs_says_what_to_run_next_and_what_is_off() {
+    let cluster = Cluster::start().await;
+    let notes = cluster
+        .release(&["install", "--create-namespace"], "one", &json!({}))
+        .unwrap();
+    for line in [
+        "kubectl get changestreamleaders --all-namespaces",
+        "helm test lw --namespace one --logs",
+        "kubectl create rolebinding leasewarden-worker --namespace one",
+        "metrics.prometheusRule is off",
+        "networkPolicy is off",
+    ] {
+        assert!(notes.contains(line), "{line} is not in: {notes}");
+    }
+    let values = json!({
+        "replicaCount": 1, "crds": {"keep": false}, "networkPolicy": {"enabled": true}, "tests": {"enabled": false},
+        "operator": {"discovery": false, "events": false}, "metrics": {"enabled": false},
+    });
+    let notes = cluster.release(&["upgrade"], "one", &values).unwrap();
+    for line in [
+        "replicaCount=1",
+        "crds.keep=false",
+        "operator.discovery=false",
+        "operator.events=false",
+        "metrics.enabled=false",
+    ] {
+        assert!(notes.contains(line), "{line} is not in: {notes}");
+    }
+    assert!(
+        !notes.contains("helm test") && !notes.contains("networkPolicy is off"),
+        "{notes}"
+    );
+    // Where the chart's ServiceMonitor has no CRD, it is not left out: nothing is installed.
+    let values = json!({"metrics": {"serviceMonitor": {"enabled": true}}});
+    let said = cluster.release(&["upgrade"], "one", &values).unwrap_err();
+    assert!(said.contains("ServiceMonitor"), "{said}");
+}
