@@ -139,7 +139,10 @@ fn alerts_can_be_left_out_and_labelled() {
     assert_eq!(names(&rules).len(), 4);
     assert!(!names(&rules).contains("LeasewardenNoLeader"));
     for rule in rules["groups"][0]["rules"].as_array().unwrap() {
-        assert_eq!(rule["labels"], json!({"team": "a", "severity": "page"}));
+        assert_eq!(
+            rule["labels"],
+            json!({"job": "mine", "team": "a", "severity": "page"})
+        );
         let url = format!("https://example.com/{}.md", rule["alert"].as_str().unwrap());
         assert_eq!(rule["annotations"]["runbook_url"], url);
         assert!(rule["expr"].as_str().unwrap().contains("job=\"mine\""));

@@ -1,12 +1,15 @@
 //! Helm itself, on a control plane of its own, because a release brings the CRD, of which there is one in a cluster. No node
 //! runs Pods here: what is looked at is what lies in the API server.
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use leasewarden_controlplane::ControlPlane;
 use serde_json::{Value, json};
 
-use crate::support::{chart, helm, output, values_file};
+use crate::support::{chart, eventually, helm, output, values_file};
 
 const CRD: &str = "changestreamleaders.leasewarden.dev";
 
@@ -24,11 +27,21 @@ impl Cluster {
     }
 
     fn release(&self, verb: &[&str], namespace: &str, values: &Value) -> Result<String, String> {
+        self.release_of(&chart(), verb, namespace, values)
+    }
+
+    fn release_of(
+        &self,
+        chart: &Path,
+        verb: &[&str],
+        namespace: &str,
+        values: &Value,
+    ) -> Result<String, String> {
         let file = values_file(values);
         let mut helm = helm(&self.0);
         helm.args(verb)
             .arg("lw")
-            .arg(chart())
+            .arg(chart)
             .args(["--namespace", namespace, "--values"])
             .arg(file.path());
         output(&mut helm)
@@ -101,11 +114,54 @@ async fn leases_made_beforehand_outlive_upgrades_and_the_release_and_keep_their_
     );
 }
 
+/// A copy of the chart, with a CRD whose spec has no statusPolicy.
+fn older_chart(folder: &Path) -> PathBuf {
+    let older = folder.join("leasewarden");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(chart())
+        .arg(&older)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let file = older.join("files/crd.yaml");
+    let mut crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let spec = crd
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties")
+        .unwrap();
+    assert!(spec.as_object_mut().unwrap().remove("statusPolicy").is_some());
+    std::fs::write(file, crd.to_string()).unwrap();
+    older
+}
+
+fn has_policy(cluster: &Cluster) -> bool {
+    let crd = cluster.get("default", &format!("crd/{CRD}"));
+    crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/statusPolicy")
+        .is_some()
+}
+
+#[tokio::test]
+async fn an_upgrade_brings_the_new_schema_and_a_rollback_the_old() {
+    let cluster = Cluster::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let older = older_chart(folder.path());
+    cluster
+        .release_of(&older, &["install", "--create-namespace"], "one", &json!({}))
+        .unwrap();
+    assert!(!has_policy(&cluster));
+    cluster.release(&["upgrade"], "one", &json!({})).unwrap();
+    assert!(has_policy(&cluster));
+    output(helm(&cluster.0).args(["rollback", "lw", "1", "--namespace", "one"])).unwrap();
+    assert!(!has_policy(&cluster));
+}
+
 #[tokio::test]
 async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_adopted() {
     let cluster = Cluster::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let older = older_chart(folder.path());
     cluster
-        .release(&["install", "--create-namespace"], "one", &json!({}))
+        .release_of(&older, &["install", "--create-namespace"], "one", &json!({}))
         .unwrap();
     cluster
         .kubectl(&[
@@ -130,13 +186,6 @@ async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_a
         "orders"
     );
 
-    // An older schema, as an older release would have left it.
-    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/statusPolicy";
-    let older = json!([{"op": "remove", "path": path}]).to_string();
-    cluster
-        .kubectl(&["patch", "crd", CRD, "--type=json", "-p", &older])
-        .unwrap();
-
     let said = cluster
         .release(&["install", "--create-namespace"], "two", &json!({}))
         .unwrap_err();
@@ -144,8 +193,7 @@ async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_a
         said.contains(CRD) && said.contains("meta.helm.sh/release-namespace"),
         "{said}"
     );
-    // A failed installation leaves a release behind only if it got as far as installing something.
-    let _ = output(helm(&cluster.0).args(["uninstall", "lw", "--namespace", "two", "--ignore-not-found"]));
+    assert!(!has_policy(&cluster), "still the older schema");
 
     cluster
         .release(
@@ -159,7 +207,7 @@ async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_a
         crd["metadata"]["annotations"]["meta.helm.sh/release-namespace"],
         "two"
     );
-    assert!(crd.pointer(path).is_some(), "the new schema is there");
+    assert!(has_policy(&cluster), "the new schema is there");
     assert_eq!(
         cluster.get("one", "changestreamleader/orders")["spec"]["streamName"],
         "orders"
@@ -178,13 +226,16 @@ async fn a_crd_that_is_not_kept_goes_with_the_release() {
         .unwrap();
     cluster.kubectl(&["get", "crd", CRD]).unwrap();
     cluster.uninstall("one");
-    let said = cluster.kubectl(&["get", "crd", CRD]);
-    assert!(
-        said.is_err()
-            || said.is_ok_and(|_| {
-                !cluster.get("one", &format!("crd/{CRD}"))["metadata"]["deletionTimestamp"].is_null()
-            })
-    );
+    let gone = || {
+        let said = cluster.kubectl(&["get", "crd", CRD]);
+        async move {
+            match said {
+                Err(said) if said.contains("NotFound") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        }
+    };
+    eventually(gone).await;
 }
 
 #[tokio::test]

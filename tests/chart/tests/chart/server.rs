@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     cases::cases,
-    support::{kind, name, output, render_in, values_file},
+    support::{all, kind, name, output, render_in, values_file},
 };
 
 /// The fields that the chart uses of them, and no others: a misspelt one is refused.
@@ -68,6 +68,16 @@ fn monitoring_crds() -> [Value; 3] {
     ]
 }
 
+/// Made, or there already.
+fn exists(created: Result<String, String>) {
+    if let Err(said) = created {
+        assert!(
+            said.contains("AlreadyExists") || said.contains("already exists"),
+            "{said}"
+        );
+    }
+}
+
 /// Makes the CRDs, once, and waits until they are served.
 async fn with_monitoring(control_plane: &ControlPlane) {
     static DONE: OnceCell<()> = OnceCell::const_new();
@@ -76,10 +86,7 @@ async fn with_monitoring(control_plane: &ControlPlane) {
             let file = values_file(&crd);
             let mut create = control_plane.kubectl();
             create.args(["create", "-f"]).arg(file.path());
-            match output(&mut create) {
-                Err(said) if !said.contains("AlreadyExists") => panic!("{said}"),
-                _ => {}
-            }
+            exists(output(&mut create));
             let crd = format!("crd/{}", name(&crd));
             let mut wait = control_plane.kubectl();
             wait.args(["wait", "--for=condition=Established", "--timeout=60s", &crd]);
@@ -99,6 +106,13 @@ async fn the_api_server_takes_everything_that_renders() {
     );
     for case in cases(other.name()) {
         let objects = render_in(own.name(), &case.values);
+        // A Pod is admitted only where its service account is, and nothing is made here.
+        for pod in all(&objects, "Pod") {
+            let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+            let mut create = control_plane.kubectl();
+            create.args(["create", "serviceaccount", account, "-n", own.name()]);
+            exists(output(&mut create));
+        }
         let file = values_file(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         let mut apply = control_plane.kubectl();
         apply
@@ -108,9 +122,7 @@ async fn the_api_server_takes_everything_that_renders() {
                 "--dry-run=server",
                 "--validate=strict",
                 "--force-conflicts",
-                "-n",
             ])
-            .arg(own.name())
             .args(["-o", "name", "-f"])
             .arg(file.path());
         let said = output(&mut apply).unwrap_or_else(|said| panic!("{}: {said}", case.name));
