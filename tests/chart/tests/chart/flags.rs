@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The program, which lies beside the tests: `make test` builds both.
-fn leasewarden() -> PathBuf {
+pub(crate) fn leasewarden() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test
         .parent()

@@ -5,8 +5,10 @@
 mod alerts;
 mod cases;
 mod dashboard;
+mod docs;
 mod flags;
 mod fresh;
+mod gitops;
 mod installing;
 mod page;
 mod refusals;
