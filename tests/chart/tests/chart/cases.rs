@@ -118,6 +118,7 @@ pub(crate) fn cases(other: &str) -> Vec<Case> {
             "another port",
             json!({"metrics": {"port": 9090}, "health": {"port": 9091}}),
         ),
+        case("another address", json!({"bindAddress": "[::]"})),
         case(
             "metrics without a service",
             json!({"metrics": {"service": {"enabled": false}}}),
@@ -170,7 +171,7 @@ pub(crate) fn cases(other: &str) -> Vec<Case> {
         case(
             "probes and resources",
             json!({
-                "livenessProbe": {"periodSeconds": 30}, "readinessProbe": {"periodSeconds": 30},
+                "livenessProbe": {"periodSeconds": 30, "httpGet": {"path": "/"}}, "readinessProbe": {"periodSeconds": 30},
                 "startupProbe": {"periodSeconds": 5},
                 "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "terminationGracePeriodSeconds": 60,
             }),
@@ -212,7 +213,7 @@ pub(crate) fn cases(other: &str) -> Vec<Case> {
             json!({"networkPolicy": {
                 "enabled": true,
                 "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
-                "apiServerPorts": [8443], "apiServerCIDRs": ["10.0.0.1/32"],
+                "apiServerPorts": [8443], "apiServerCIDRs": ["10.0.0.1/32", "fd00::1/128"],
                 "extraIngress": [{"ports": [{"port": 9999}]}], "extraEgress": [{"ports": [{"port": 4317}]}],
             }}),
         ),

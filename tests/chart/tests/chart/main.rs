@@ -7,6 +7,7 @@ mod cases;
 mod dashboard;
 mod docs;
 mod flags;
+mod flow;
 mod fresh;
 mod gitops;
 mod installing;
