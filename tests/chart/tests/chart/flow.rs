@@ -1,4 +1,4 @@
-//! The FlowSchema, as the API server applies it: each reply names the schema and the level that its request went by.
+//! The `FlowSchema`, as the API server applies it: each reply names the schema and the level that its request went by.
 
 use leasewarden_controlplane::ControlPlane;
 use serde_json::{Value, json};

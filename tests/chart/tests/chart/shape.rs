@@ -414,13 +414,13 @@ fn helm_test_runs_the_selftest_and_leaves_nothing() {
 #[test]
 fn built_in_roles_cover_our_kind_and_leave_the_status_to_the_operator() {
     let objects = render(&json!({}));
-    let aggregated: Vec<_> = all(&objects, "ClusterRole")
+    let for_people: Vec<_> = all(&objects, "ClusterRole")
         .into_iter()
         .filter(|role| role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "true")
         .collect();
     let verbs = |to: &str| -> Vec<&str> {
         let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
-        let roles = aggregated
+        let roles = for_people
             .iter()
             .filter(|role| role["metadata"]["labels"][&label] == "true");
         let mut verbs: Vec<_> = roles
@@ -445,10 +445,42 @@ fn built_in_roles_cover_our_kind_and_leave_the_status_to_the_operator() {
     ];
     assert_eq!(verbs("edit"), all);
     assert_eq!(verbs("admin"), all);
-    for role in aggregated {
+    for role in for_people {
         for rule in role["rules"].as_array().unwrap() {
             let status = rule["resources"].to_string().contains("status");
             assert!(!status || rule["verbs"] == json!(["get"]), "{rule}");
         }
     }
+}
+
+/// Whoever installs without Helm gets the same.
+#[test]
+fn the_documented_permissions_are_those_of_the_chart() {
+    let documented = crate::support::objects(&crate::support::read("docs/permissions.yaml"));
+    let in_the_page = |name: &str| {
+        documented
+            .iter()
+            .find(|role| role["metadata"]["name"] == name)
+            .unwrap()["rules"]
+            .clone()
+    };
+    let values =
+        json!({"scope": "Namespaced", "operator": {"leaderElection": {"leaseName": "leasewarden-operator"}}});
+    let objects = render(&values);
+    let in_the_chart = |wanted: &str| {
+        let roles = all(&objects, "Role");
+        roles.into_iter().find(|role| name(role) == wanted).unwrap()["rules"].clone()
+    };
+    assert_eq!(
+        in_the_page("leasewarden-worker"),
+        in_the_chart("lw-leasewarden-worker")
+    );
+    assert_eq!(
+        in_the_page("leasewarden-operator"),
+        in_the_chart(&format!("lw-leasewarden.{NAMESPACE}"))
+    );
+    assert_eq!(
+        in_the_page("leasewarden-operator-election"),
+        in_the_chart("lw-leasewarden-election")
+    );
 }
