@@ -8,22 +8,41 @@ use std::{
 
 use leasewarden_controlplane::ControlPlane;
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::support::{chart, eventually, helm, output, values_file};
 
 const CRD: &str = "changestreamleaders.leasewarden.dev";
 
-struct Cluster(ControlPlane);
+/// One control plane for all of these, which take turns.
+struct Cluster(
+    &'static ControlPlane,
+    #[allow(dead_code, reason = "held")] MutexGuard<'static, ()>,
+);
 
 impl Cluster {
-    async fn start() -> Self {
-        Self(
+    /// As if nothing had ever been installed.
+    async fn empty() -> Self {
+        static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let start = || async {
             ControlPlane::builder()
                 .without_controller_manager()
                 .start()
                 .await
-                .unwrap(),
-        )
+                .unwrap()
+        };
+        let cluster = Self(PLANE.get_or_init(start).await, turn);
+        for namespace in ["one", "two", "shop"] {
+            let mut uninstall = helm(cluster.0);
+            uninstall.args(["uninstall", "lw", "--ignore-not-found", "--namespace", namespace]);
+            output(&mut uninstall).unwrap();
+        }
+        cluster
+            .kubectl(&["delete", "crd", CRD, "--ignore-not-found"])
+            .unwrap();
+        cluster
     }
 
     fn release(&self, verb: &[&str], namespace: &str, values: &Value) -> Result<String, String> {
@@ -38,7 +57,7 @@ impl Cluster {
         values: &Value,
     ) -> Result<String, String> {
         let file = values_file(values);
-        let mut helm = helm(&self.0);
+        let mut helm = helm(self.0);
         helm.args(verb)
             .arg("lw")
             .arg(chart)
@@ -48,7 +67,7 @@ impl Cluster {
     }
 
     fn uninstall(&self, namespace: &str) -> String {
-        output(helm(&self.0).args(["uninstall", "lw", "--namespace", namespace])).unwrap()
+        output(helm(self.0).args(["uninstall", "lw", "--namespace", namespace])).unwrap()
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
@@ -75,7 +94,7 @@ impl Cluster {
 
 #[tokio::test]
 async fn leases_made_beforehand_outlive_upgrades_and_the_release_and_keep_their_holder() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::empty().await;
     let leases = |names: &[&str]| json!({"worker": {"leases": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}});
     cluster
         .release(&["install", "--create-namespace"], "shop", &leases(&["orders"]))
@@ -103,7 +122,7 @@ async fn leases_made_beforehand_outlive_upgrades_and_the_release_and_keep_their_
             "leasewarden"
         );
     }
-    output(helm(&cluster.0).args(["rollback", "lw", "1", "--namespace", "shop"])).unwrap();
+    output(helm(cluster.0).args(["rollback", "lw", "1", "--namespace", "shop"])).unwrap();
     cluster.uninstall("shop");
     for lease in ["lease/orders", "lease/returns"] {
         cluster.get("shop", lease);
@@ -142,7 +161,7 @@ fn has_policy(cluster: &Cluster) -> bool {
 
 #[tokio::test]
 async fn an_upgrade_brings_the_new_schema_and_a_rollback_the_old() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::empty().await;
     let folder = tempfile::tempdir().unwrap();
     let older = older_chart(folder.path());
     cluster
@@ -151,13 +170,13 @@ async fn an_upgrade_brings_the_new_schema_and_a_rollback_the_old() {
     assert!(!has_policy(&cluster));
     cluster.release(&["upgrade"], "one", &json!({})).unwrap();
     assert!(has_policy(&cluster));
-    output(helm(&cluster.0).args(["rollback", "lw", "1", "--namespace", "one"])).unwrap();
+    output(helm(cluster.0).args(["rollback", "lw", "1", "--namespace", "one"])).unwrap();
     assert!(!has_policy(&cluster));
 }
 
 #[tokio::test]
 async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_adopted() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::empty().await;
     let folder = tempfile::tempdir().unwrap();
     let older = older_chart(folder.path());
     cluster
@@ -215,8 +234,21 @@ async fn a_kept_crd_keeps_its_objects_is_refused_to_another_release_and_can_be_a
 }
 
 #[tokio::test]
+async fn a_crd_that_is_kept_stays_when_it_is_switched_off() {
+    let cluster = Cluster::empty().await;
+    cluster
+        .release(&["install", "--create-namespace"], "one", &json!({}))
+        .unwrap();
+    cluster
+        .release(&["upgrade"], "one", &json!({"crds": {"enabled": false}}))
+        .unwrap();
+    let crd = cluster.get("one", &format!("crd/{CRD}"));
+    assert_eq!(crd["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+#[tokio::test]
 async fn a_crd_that_is_not_kept_goes_with_the_release() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::empty().await;
     cluster
         .release(
             &["install", "--create-namespace"],
@@ -240,7 +272,7 @@ async fn a_crd_that_is_not_kept_goes_with_the_release() {
 
 #[tokio::test]
 async fn what_helm_installs_says_what_to_run_next_and_what_is_off() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::empty().await;
     let notes = cluster
         .release(&["install", "--create-namespace"], "one", &json!({}))
         .unwrap();
