@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::support::{one, output, program, render};
+use crate::{
+    flags::is_older,
+    support::{one, output, program, render, root},
+};
 
 /// The operator's metrics and their labels, as it serves them.
 pub(crate) const METRICS: [(&str, &[&str]); 15] = [
@@ -117,6 +120,23 @@ fn every_query_is_of_a_metric_that_exists_by_labels_that_it_has() {
                 metrics(query).iter().all(|name| known.contains_key(name)),
                 "{query}"
             );
+        }
+    }
+}
+
+#[test]
+fn the_metrics_that_are_queried_are_those_that_the_operator_serves() {
+    let Ok(code) = std::fs::read_to_string(root().join("src/operator/metrics.rs")) else {
+        assert!(is_older(), "where are the metrics?");
+        return;
+    };
+    let registered = |name: &str| code.contains(&format!("\"{name}\""));
+    for (name, labels) in METRICS {
+        let name = name.strip_prefix("leasewarden_").unwrap();
+        // The library adds `_total` to counters by itself.
+        assert!(registered(name.trim_end_matches("_total")), "{name}");
+        for label in labels.iter().filter(|label| **label != "le") {
+            assert!(registered(label), "{name}: {label}");
         }
     }
 }

@@ -45,7 +45,7 @@ const AGREED: [&str; 15] = [
 ];
 
 /// Whether the program is older than what the chart asks of it. To be removed with the last such program.
-fn is_older() -> bool {
+pub(crate) fn is_older() -> bool {
     !output(Command::new(leasewarden()).args(["operator", "--help"]))
         .unwrap()
         .contains("--status-policy")
