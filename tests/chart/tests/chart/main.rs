@@ -12,6 +12,7 @@ mod fresh;
 mod gitops;
 mod installing;
 mod page;
+mod pods;
 mod refusals;
 mod rendering;
 mod rights;
