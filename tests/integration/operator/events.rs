@@ -7,7 +7,7 @@ use super::*;
 
 impl Stage {
     /// Waits for an Event on this object whose note has this in it.
-    async fn event(&self, name: &str, reason: &str, says: &str) -> Event {
+    pub(super) async fn event(&self, name: &str, reason: &str, says: &str) -> Event {
         let events = Api::<Event>::namespaced(self.client.clone(), self.namespace.name());
         until(("an event", reason, says), || async {
             let all = events.list(&Default::default()).await.ok()?;

@@ -171,11 +171,15 @@ async fn the_documented_roles_are_enough() {
     );
     let bindings = Api::<RoleBinding>::namespaced(stage.client.clone(), &namespace);
     let user = |role: &str| format!("{role}-of-{namespace}");
-    for role in ["leasewarden-worker", "leasewarden-operator"] {
+    for (role, whose) in [
+        ("leasewarden-worker", "leasewarden-worker"),
+        ("leasewarden-operator", "leasewarden-operator"),
+        ("leasewarden-operator-election", "leasewarden-operator"),
+    ] {
         let binding = json!({
             "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user(role)}],
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user(whose)}],
         });
         let binding = serde_json::from_value(binding).unwrap();
         bindings.create(&PostParams::default(), &binding).await.unwrap();
@@ -207,10 +211,15 @@ async fn the_documented_roles_are_enough() {
         .control_plane
         .write_kubeconfig_for_user(&kubeconfig, &operator, &[])
         .unwrap();
-    stage.operator = Some(Program::operator(&kubeconfig, &["--namespace", &namespace]));
+    let election = format!("--leader-election-namespace={namespace}");
+    let args = ["--namespace", &namespace, "--leader-election=true", &election];
+    stage.operator = Some(Program::operator(&kubeconfig, &args));
     stage.holder_is("orders", Some("a")).await;
     a.release("orders").await;
     stage.holder_is("orders", None).await;
+    stage
+        .event("orders", "LeaderReleased", "a released the lock.")
+        .await;
     assert!(
         !stage.operator().log().contains("not permitted"),
         "{}",

@@ -44,24 +44,15 @@ const AGREED: [&str; 15] = [
     "--context",
 ];
 
-/// Whether the program is older than what the chart asks of it. To be removed with the last such program.
-pub(crate) fn is_older() -> bool {
-    !output(Command::new(leasewarden()).args(["operator", "--help"]))
-        .unwrap()
-        .contains("--status-policy")
-}
-
 #[test]
 fn every_argument_of_the_deployment_is_one_of_the_programs() {
     let mut passed = BTreeSet::new();
     for case in cases("other") {
         let objects = render(&case.values);
         // --help comes last: whatever is before it has to be known, and to have a value that is understood.
-        if !is_older() {
-            let mut program = Command::new(leasewarden());
-            program.args(args(&objects)).arg("--help");
-            output(&mut program).unwrap_or_else(|said| panic!("{}: {said}", case.name));
-        }
+        let mut program = Command::new(leasewarden());
+        program.args(args(&objects)).arg("--help");
+        output(&mut program).unwrap_or_else(|said| panic!("{}: {said}", case.name));
         passed.extend(
             args(&objects)
                 .iter()
@@ -84,7 +75,5 @@ fn the_helm_test_calls_what_there_is() {
         .map(|arg| arg.as_str().unwrap())
         .collect();
     assert_eq!(arguments[0], "selftest");
-    if !is_older() {
-        output(Command::new(leasewarden()).args(arguments).arg("--help")).unwrap();
-    }
+    output(Command::new(leasewarden()).args(arguments).arg("--help")).unwrap();
 }
