@@ -6,7 +6,7 @@ use super::log::LogFormat;
 use crate::{
     InstanceId, Ttl,
     crd::StatusPolicy,
-    operator::{Operator, Replica, ReplicaElection},
+    operator::{Operator, Replica, ReplicaElection, Secure},
 };
 
 /// Show who leads each change stream in `kubectl get csl`.
@@ -30,6 +30,7 @@ use crate::{
 /// Where one is missing, or the CRD, or the API server, it says so and tries on.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub(super) struct Args {
     /// Look after this namespace; give it several times, or several separated by commas. Default: all namespaces.
     #[arg(
@@ -120,6 +121,26 @@ pub(super) struct Args {
     )]
     metrics_bind_address: Bind,
 
+    /// Serve the metrics over TLS, and only to those whom the API server permits: each request's bearer token is reviewed
+    /// (TokenReview), and needs the verb get on the nonResourceURL /metrics or /debug/leases (SubjectAccessReview). The
+    /// operator's identity may ask for both by the ClusterRole system:auth-delegator. Not together with --namespace.
+    #[arg(
+        long,
+        env = "LEASEWARDEN_METRICS_SECURE",
+        value_name = "BOOL",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        require_equals = true
+    )]
+    metrics_secure: bool,
+
+    /// With --metrics-secure: the folder with tls.crt and tls.key, read again when they change. Default: a certificate that
+    /// the process signs itself.
+    #[arg(long, env = "LEASEWARDEN_METRICS_CERT_DIR", value_name = "FOLDER")]
+    metrics_cert_dir: Option<PathBuf>,
+
     /// Where /healthz and /readyz are served, likewise.
     #[arg(
         long,
@@ -203,6 +224,12 @@ fn ttl(text: &str) -> Result<Ttl, String> {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    if args.metrics_secure && args.namespace.iter().any(|n| !n.is_empty()) {
+        return Err("--metrics-secure cannot be had together with --namespace: tokens are reviewed for the whole \
+                    cluster, and an operator of single namespaces has no cluster-wide permission. Leave one of them out, \
+                    or limit who gets to the port by a NetworkPolicy"
+            .into());
+    }
     super::log::start(args.log_format, &args.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -235,6 +262,9 @@ pub(super) fn run(args: Args) -> Result<(), Box<dyn Error>> {
         Replica::new(operator)
             .election(election)
             .metrics_address(args.metrics_bind_address.0)
+            .secure(args.metrics_secure.then_some(Secure {
+                cert_dir: args.metrics_cert_dir,
+            }))
             .probe_address(args.health_probe_bind_address.0)
             .events(args.events)
             .run(stop)

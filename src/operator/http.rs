@@ -1,6 +1,7 @@
 //! What a replica serves over HTTP: metrics and what it knows for people who look for a fault, and probes for the kubelet.
 
 use std::{
+    fmt::Debug,
     io,
     net::SocketAddr,
     sync::{
@@ -15,6 +16,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
+    serve::Listener,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -166,6 +168,10 @@ fn described(lease: &LeaseView) -> Value {
 }
 
 /// Serves until dropped.
-pub(crate) async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
+pub(crate) async fn serve<L>(listener: L, router: Router) -> io::Result<()>
+where
+    L: Listener,
+    L::Addr: Debug,
+{
     axum::serve(listener, router).await
 }

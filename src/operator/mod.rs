@@ -13,7 +13,7 @@
 //! * `budget`: how many writes there may be between transitions, and when. Pure.
 //! * `lines`, `blindness`: watches that are down, and what a status says then.
 //! * `observe`: what metrics and events are made of; `metrics`, `events`: those.
-//! * `replica`, `http`: one of several operators, of which one works, and what it serves.
+//! * `replica`, `http`, `secure`: one of several operators, of which one works, what it serves, and to whom.
 //! * `naming`: which Lease an object is about, and the objects that are created for discovered Leases.
 //! * `clock`, `api`: the API server's time, and its errors in words.
 //!
@@ -40,9 +40,13 @@ mod reconcile;
 mod replica;
 mod retries;
 mod run;
+#[cfg(feature = "cli")]
+mod secure;
 mod shared;
 mod view;
 mod watch;
 
 pub use replica::{Replica, ReplicaElection};
 pub use run::{Operator, OperatorError};
+#[cfg(feature = "cli")]
+pub use secure::Secure;

@@ -3,11 +3,16 @@
 //! They elect by this crate's own lock. A replica that stands by watches nothing: what would it do with it? The one that takes
 //! over lists everything first, and begins to write when it knows all.
 
-use std::{future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
+use axum::Router;
+#[cfg(feature = "cli")]
+use axum::middleware::from_fn_with_state;
 use kube::{Client, runtime::events::Reporter};
 use tokio::{net::TcpListener, task::JoinSet};
 
+#[cfg(feature = "cli")]
+use super::secure::{Encrypted, Guarded, Secure, guard};
 use super::{
     events::Events,
     http::{Health, figures, listen, probes, serve},
@@ -20,6 +25,7 @@ use crate::{
     InstanceId, StreamName, Ttl,
     election::{DeploymentMode, ElectionSettings, LeaderElectionCoordinator, Leadership, StreamSpec},
     lease::LeaseLockService,
+    lock::BoxFuture,
 };
 
 const CONTROLLER: &str = "leasewarden-operator";
@@ -46,6 +52,8 @@ pub struct Replica {
     operator: Operator,
     election: Option<ReplicaElection>,
     metrics: Option<SocketAddr>,
+    #[cfg(feature = "cli")]
+    secure: Option<Secure>,
     probes: Option<SocketAddr>,
     events: bool,
 }
@@ -57,6 +65,8 @@ impl Replica {
             operator,
             election: None,
             metrics: None,
+            #[cfg(feature = "cli")]
+            secure: None,
             probes: None,
             events: true,
         }
@@ -73,6 +83,14 @@ impl Replica {
     #[must_use]
     pub fn metrics_address(mut self, address: Option<SocketAddr>) -> Self {
         self.metrics = address;
+        self
+    }
+
+    /// Serves the metrics over TLS, to those whom the API server permits to read them.
+    #[cfg(feature = "cli")]
+    #[must_use]
+    pub fn secure(mut self, secure: Option<Secure>) -> Self {
+        self.secure = secure;
         self
     }
 
@@ -106,12 +124,13 @@ impl Replica {
             serving("/healthz and /readyz", &listener);
             aside.spawn(serve(listener, probes(Arc::clone(&health))));
         }
+        let config = self.operator.prepared_config();
         if let Some(address) = self.metrics {
             let listener = listen(address, "--metrics-bind-address").await?;
             serving("/metrics and /debug/leases", &listener);
-            aside.spawn(serve(listener, figures(Arc::clone(&metrics))));
+            let pages = figures(Arc::clone(&metrics));
+            aside.spawn(self.pages(listener, pages, &config, &metrics)?);
         }
-        let config = self.operator.prepared_config();
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::clone(&metrics) as _];
         if self.events {
             let client = Client::try_from(config.clone()).map_err(OperatorError::Client)?;
@@ -144,6 +163,28 @@ impl Replica {
             None => self.operator.run(stop).await,
             Some(election) => self.contend(election, config, &health, stop).await,
         }
+    }
+
+    /// The metrics and the rest, to everybody or to those who may.
+    #[cfg_attr(not(feature = "cli"), allow(clippy::unused_self, clippy::unnecessary_wraps))]
+    fn pages(
+        &self,
+        listener: TcpListener,
+        pages: Router,
+        config: &kube::Config,
+        metrics: &Arc<Metrics>,
+    ) -> Result<BoxFuture<'static, io::Result<()>>, OperatorError> {
+        #[cfg(feature = "cli")]
+        if let Some(secure) = &self.secure {
+            let client = Client::try_from(config.clone()).map_err(OperatorError::Client)?;
+            let guarded =
+                Guarded::new(secure, client, Arc::clone(metrics)).map_err(OperatorError::Certificate)?;
+            let guarded = Arc::new(guarded);
+            let pages = pages.layer(from_fn_with_state(Arc::clone(&guarded), guard));
+            return Ok(Box::pin(serve(Encrypted::new(listener, guarded), pages)));
+        }
+        let _ = (config, metrics);
+        Ok(Box::pin(serve(listener, pages)))
     }
 
     async fn contend(

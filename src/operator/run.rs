@@ -68,6 +68,9 @@ pub enum OperatorError {
         /// What the system says.
         source: io::Error,
     },
+    /// The certificate for the metrics cannot be used.
+    #[error("metrics cannot be served securely: {0}")]
+    Certificate(String),
     /// The replicas' election cannot be as it is set.
     #[error("the election among replicas: {0}")]
     Election(String),

@@ -13,6 +13,7 @@ mod poison;
 mod process;
 mod quiet;
 mod replicas;
+mod secure;
 mod selftest;
 mod serving;
 mod transitions;

@@ -16,7 +16,7 @@ pub(super) const SERVES: [&str; 2] = [
 
 impl Program {
     /// Where it serves this.
-    async fn address(&self, path: &str) -> SocketAddr {
+    pub(super) async fn address(&self, path: &str) -> SocketAddr {
         until(("it serves", path), || async {
             let serving = self.events().into_iter().find(|event| {
                 event["message"] == "serving"
@@ -176,7 +176,7 @@ async fn it_is_alive_but_not_ready_until_the_api_server_was_found() {
 
 impl Program {
     /// Waits until it ends by itself with an error, and answers what it said.
-    async fn refuses(mut self) -> String {
+    pub(super) async fn refuses(mut self) -> String {
         assert_eq!(self.exit().await.code(), Some(1), "{}", self.log());
         until("it says why", || async {
             let log = self.log();
