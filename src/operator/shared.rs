@@ -344,6 +344,7 @@ mod tests {
             policy: StatusPolicy::Full,
             writes_per_second: 20,
             observer: Arc::clone(&observer),
+            own_lease: None,
         };
         Shared::new(Server::new(client, clock, observer), settings).0
     }
