@@ -16,6 +16,8 @@ CHART := charts/leasewarden
 
 TOOLS := $(or $(LEASEWARDEN_CACHE),$(HOME)/.cache/leasewarden)/tools
 tool = $(shell hack/tools.sh --path $(1))
+TOOLS_PATH = $(dir $(call tool,cargo-auditable))
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 helm-docs = "$$($(BIN)/controlplane path helm-docs)" --chart-search-root $(CHART) --log-level warning
 
@@ -47,6 +49,17 @@ test: ## Run all tests on a real control plane; the first time builds it (10 min
 demo: build ## See leaders elected, killed and replaced on a real API server
 	@LEASEWARDEN_BIN=$(abspath $(BIN))/leasewarden LEASEWARDEN_WORKER_BIN=$(abspath $(BIN))/examples/worker \
 	  $(BIN)/leasewarden-demo
+
+.PHONY: image
+image: $(TOOLS)/cargo-auditable ## Make the image without a container engine: target/image/leasewarden.tar
+	PATH=$(TOOLS_PATH):$$PATH hack/static.sh target/image
+	LEASEWARDEN_REVISION=$(shell git rev-parse HEAD 2>/dev/null) hack/image.sh target/image/leasewarden.tar \
+	  ghcr.io/leasewarden/leasewarden:$(VERSION) target/image/leasewarden
+
+.PHONY: e2e
+e2e: $(TOOLS)/cargo-auditable ## The chart and the image on a node with a real kubelet and containerd; needs root (ARGS=NAME)
+	cargo build $(WORKSPACE) --bins
+	hack/e2e.sh $(ARGS)
 
 .PHONY: soak
 soak: ## Leaders under random faults, and what came of it; ARGS='--hand-overs 100000', ARGS=--help
@@ -87,6 +100,7 @@ fmt-check: ## Check the format
 .PHONY: clippy
 clippy: ## Lint everything that tests are built with, warnings denied
 	cargo clippy $(WORKSPACE) --all-targets -- -D warnings
+	cargo clippy --locked -p leasewarden-e2e --test e2e -- -D warnings
 
 .PHONY: features
 features: ## Lint each feature set that people use by itself
@@ -153,7 +167,7 @@ chart: crds ## Write what is generated in the chart: CRD, schema of the values, 
 	$(helm-docs) --dry-run > $(CHART)/README.md.new && mv $(CHART)/README.md.new $(CHART)/README.md
 
 .PHONY: tools
-tools: $(addprefix $(TOOLS)/,cargo-deny cargo-machete typos shellcheck) ## Install what the checks need, into the cache
+tools: $(addprefix $(TOOLS)/,cargo-deny cargo-machete cargo-auditable typos shellcheck) ## Install what the checks need, into the cache
 
 .PHONY: clean
 clean: ## Remove what cargo has built; the cache with the control plane stays

@@ -15,6 +15,7 @@ set -euo pipefail
 readonly TOOLS="
 cargo-deny      cargo  0.20.2    --no-default-features
 cargo-machete   cargo  0.9.2
+cargo-auditable cargo  0.7.7
 typos           pypi   1.52.0
 shellcheck      pypi   0.11.0.1
 "
