@@ -13,7 +13,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
     serve::Listener,
@@ -28,8 +28,6 @@ use super::{
     view::{Hold, LeaseView},
 };
 use crate::{StreamName, election::LeaderElectionCoordinator};
-
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How this replica is.
 pub(crate) struct Health {
@@ -124,9 +122,13 @@ pub(crate) fn figures(metrics: Arc<Metrics>) -> Router {
         .with_state(metrics)
 }
 
-async fn page(State(metrics): State<Arc<Metrics>>) -> Response {
-    match metrics.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+async fn page(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let open_metrics = accepts.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    match metrics.text(open_metrics) {
+        Ok((form, text)) => ([(header::CONTENT_TYPE, form)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use kube::ResourceExt;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{
         MetricType, counter::Counter, family::Family, gauge::ConstGauge, gauge::Gauge, histogram::Histogram,
     },
@@ -22,6 +22,7 @@ use prometheus_client::{
 
 use super::{
     api::ApiError,
+    exposition::exposition,
     observe::{Observer, Suppressed, Watched, WriteReason},
     shared::Shared,
 };
@@ -157,10 +158,8 @@ impl Metrics {
     }
 
     /// All metrics in the `OpenMetrics` text format.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
-        let mut page = String::new();
-        text::encode(&mut page, &self.registry)?;
-        Ok(page)
+    pub(crate) fn text(&self, open_metrics: bool) -> Result<(&'static str, String), fmt::Error> {
+        exposition(&self.registry, open_metrics)
     }
 }
 

@@ -28,6 +28,7 @@ mod conditions;
 mod controller;
 mod decide;
 mod events;
+mod exposition;
 mod history;
 mod http;
 mod index;
