@@ -34,7 +34,7 @@ mod http;
 mod index;
 mod lines;
 mod metrics;
-mod naming;
+pub(crate) mod naming;
 mod observe;
 mod projection;
 mod reconcile;

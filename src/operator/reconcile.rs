@@ -70,7 +70,7 @@ pub(crate) async fn reconcile(shared: &Shared, key: &Key) -> Result<Option<Durat
 
 /// Creates the object for a Lease that has none.
 async fn discover(shared: &Shared, key: &Key, lease: &LeaseView) -> Result<(), ApiError> {
-    if !shared.discovers(key) {
+    if !shared.discovers(key) || lease.hidden {
         return Ok(());
     }
     let taken = shared.named(&key.namespace, &key.lease).is_some();

@@ -42,6 +42,8 @@ pub(crate) struct LeaseView {
     pub(crate) stream: Option<String>,
     /// Whether our selector finds it.
     pub(crate) labelled: bool,
+    /// Whether its label says that no object is to be created for it.
+    pub(crate) hidden: bool,
     pub(crate) hold: Hold,
     /// How long it outlives its last renewal; absent on a Lease that was never held.
     pub(crate) ttl: Option<Duration>,
@@ -85,6 +87,11 @@ impl LeaseView {
             namespace: lease.metadata.namespace.clone().unwrap_or_default(),
             name: lease.metadata.name.clone(),
             labelled: lease.is_labelled(),
+            hidden: lease.metadata.labels.as_ref().is_some_and(|labels| {
+                labels
+                    .get(super::naming::HIDDEN.0)
+                    .is_some_and(|v| v == super::naming::HIDDEN.1)
+            }),
             hold,
             ttl: record.shown_ttl(),
             patience: record.contender_ttl(),

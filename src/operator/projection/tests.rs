@@ -49,6 +49,7 @@ impl Stage {
             resource_version: String::new(),
             stream: Some("orders".into()),
             labelled: true,
+            hidden: false,
             hold: Hold::Free,
             ttl: None,
             patience: None,

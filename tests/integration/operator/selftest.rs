@@ -44,3 +44,15 @@ async fn without_permission_it_fails_and_names_what_is_missing() {
     assert_eq!(code, Some(1), "{out}{err}");
     assert!(err.contains("not permitted to create leases"), "{err}");
 }
+
+#[tokio::test]
+async fn its_lease_is_shown_as_no_stream() {
+    let stage = Stage::new("selftest-hidden").await;
+    let (code, out, err) = selftest(stage.control_plane.kubeconfig_path(), stage.namespace.name()).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    // One after it is found, so it was seen and left alone.
+    stage.instance("a").acquire("orders", LIMIT).await;
+    stage.holder_is("orders", Some("a")).await;
+    let shown = stage.objects().get_opt("leasewarden-selftest").await.unwrap();
+    assert!(shown.is_none(), "{shown:#?}");
+}
