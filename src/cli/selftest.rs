@@ -2,14 +2,12 @@
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 use tokio::time::Instant;
 
 use crate::{
     AcquireRequest, InstanceId, LockService, LockState, Outcome, ReleaseRequest, Released, StreamName, Ttl,
-    lease::{LABELS, LeaseLockService},
-    operator::naming::HIDDEN,
+    lease::LeaseLockService,
 };
 
 const STREAM: &str = "leasewarden-selftest";
@@ -49,24 +47,13 @@ pub(super) fn run(args: Args) -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let config = super::config::config(args.kubeconfig, args.context).await?;
         let namespace = args.namespace.unwrap_or_else(|| config.default_namespace.clone());
-        create_hidden(Client::try_from(config.clone())?, &namespace).await;
+        let client = Client::try_from(config.clone())?;
+        crate::operator::create_hidden(client, &namespace, STREAM).await;
         let locks = LeaseLockService::builder(config).namespace(&namespace).build()?;
         let result = steps(&locks, &namespace).await;
         locks.shutdown().await;
         result
     })
-}
-
-/// Creates the Lease, unless there is one, with a label by which the operator shows no stream for it: it has no leader for most of
-/// its life, and that would be an alert. What fails here fails again when the lock is acquired, which says why.
-async fn create_hidden(client: Client, namespace: &str) {
-    let mut lease = Lease::default();
-    lease.metadata.name = Some(STREAM.to_owned());
-    let labels = LABELS.into_iter().chain([HIDDEN]);
-    lease.metadata.labels = Some(labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect());
-    let leases = Api::<Lease>::namespaced(client, namespace);
-    let created = tokio::time::timeout(TTL, leases.create(&PostParams::default(), &lease)).await;
-    drop(created);
 }
 
 async fn steps(locks: &LeaseLockService, namespace: &str) -> Result<(), Box<dyn Error>> {

@@ -182,13 +182,19 @@ impl Server {
         }
     }
 
-    /// Learns the server's time. Any reply will do.
+    /// Learns the server's time. Any reply of its own will do.
     pub(crate) async fn ask_the_time(&self) -> Result<(), ApiError> {
         let action = Action {
             verb: "get",
             resource: "/version",
         };
         match self.send(action, Request::get("/version").body(Vec::new())).await {
+            // A load balancer whose API server is gone.
+            Ok((code, _)) if code.is_server_error() => Err(ApiError::Unreachable {
+                verb: action.verb,
+                resource: action.resource,
+                message: code.to_string(),
+            }),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         }

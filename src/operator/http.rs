@@ -71,10 +71,13 @@ impl Health {
             .election
             .get()
             .and_then(|(coordinator, stream)| coordinator.status(stream));
-        let holder = status.and_then(|status| status.holder?.holder);
-        Ok(match holder {
-            Some(holder) => format!("ready: standing by; {holder} keeps the statuses\n"),
-            None => "ready: standing by\n".to_owned(),
+        let (holder, trouble) = status.map_or((None, None), |status| {
+            (status.holder.and_then(|seen| seen.holder), status.last_error)
+        });
+        Ok(match (holder, trouble) {
+            (Some(holder), _) => format!("ready: standing by; {holder} keeps the statuses\n"),
+            (None, Some(trouble)) => format!("ready: standing by; {trouble}\n"),
+            (None, None) => "ready: standing by\n".to_owned(),
         })
     }
 }

@@ -29,6 +29,7 @@ mod controller;
 mod decide;
 mod events;
 mod exposition;
+mod hidden;
 mod history;
 mod http;
 mod index;
@@ -47,6 +48,8 @@ mod shared;
 mod view;
 mod watch;
 
+#[cfg(feature = "cli")]
+pub(crate) use hidden::create_hidden;
 pub use replica::{Replica, ReplicaElection};
 pub use run::{Operator, OperatorError};
 #[cfg(feature = "cli")]

@@ -12,9 +12,9 @@ use crate::{
     lock::{InvalidInput, StreamName},
 };
 
-/// The label on objects that the operator wrote.
 /// The label of a Lease that is no stream: that of a self-test, say, whose absent leader is nobody's trouble.
 pub(crate) const HIDDEN: (&str, &str) = ("leasewarden.dev/discovery", "disabled");
+/// The label on objects that the operator wrote.
 const DISCOVERED: (&str, &str) = ("leasewarden.dev/discovered", "true");
 
 /// The Lease that an object is about.

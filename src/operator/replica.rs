@@ -9,12 +9,13 @@ use axum::Router;
 #[cfg(feature = "cli")]
 use axum::middleware::from_fn_with_state;
 use kube::{Client, runtime::events::Reporter};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 
 #[cfg(feature = "cli")]
 use super::secure::{Encrypted, Guarded, Secure, guard};
 use super::{
     events::Events,
+    hidden::create_hidden,
     http::{Health, figures, listen, probes, serve},
     index::Key,
     metrics::Metrics,
@@ -29,6 +30,9 @@ use crate::{
 };
 
 const CONTROLLER: &str = "leasewarden-operator";
+
+/// How often the same trouble is said.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// How long a stop may take in all: a Pod is killed after 30 s.
 const STOP: Duration = Duration::from_secs(25);
@@ -196,6 +200,7 @@ impl Replica {
     ) -> Result<(), OperatorError> {
         let refused = |problem: String| OperatorError::Election(problem);
         let stream = StreamName::new(election.lease_name.as_str()).map_err(|e| refused(e.to_string()))?;
+        let client = Client::try_from(config.clone()).map_err(OperatorError::Client)?;
         let locks = LeaseLockService::builder(config)
             .namespace(&election.namespace)
             .build()
@@ -218,15 +223,19 @@ impl Replica {
         let work = move |leadership: Leadership| leads(operator.clone(), leadership);
         let spec = StreamSpec::new(stream.clone(), DeploymentMode::SingleLeader, work);
         coordinator.register(spec).map_err(|e| refused(e.to_string()))?;
-        health.elects(Arc::clone(&coordinator), stream);
+        health.elects(Arc::clone(&coordinator), stream.clone());
         tracing::info!(
             instance = %election.instance,
             namespace = election.namespace,
             lease = election.lease_name,
             "standing by"
         );
+        create_hidden(client, &election.namespace, &election.lease_name).await;
         coordinator.start_all();
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = tell_trouble(&coordinator, &stream) => {}
+        }
         if let Err(unfinished) = coordinator.shutdown(STOP).await {
             tracing::warn!("{unfinished}");
         }
@@ -249,7 +258,30 @@ async fn leads(operator: Operator, leadership: Leadership) {
             _ = leadership.lost() => {}
         }
     };
-    if let Err(error) = operator.run(over).await {
-        tracing::error!("{error}");
+    // By the guard too: a process that stood still must not write first and then look whether it may.
+    match leadership.run(operator.run(over)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("{error}"),
+        Err(lost) => tracing::warn!("{lost}"),
     }
+}
+
+/// Says what keeps this replica from contending: a permission, say. For ever.
+async fn tell_trouble(coordinator: &LeaderElectionCoordinator, stream: &StreamName) {
+    let mut said: Option<(String, Instant)> = None;
+    while let Some(mut status) = coordinator.watch(stream) {
+        let error = status.borrow_and_update().last_error.clone();
+        if let Some(error) = error
+            && said
+                .as_ref()
+                .is_none_or(|(text, at)| *text != error || at.elapsed() >= SAY_AGAIN)
+        {
+            tracing::warn!(lease = %stream, "the election among replicas: {error}");
+            said = Some((error, Instant::now()));
+        }
+        if status.changed().await.is_err() {
+            break;
+        }
+    }
+    std::future::pending::<()>().await;
 }

@@ -128,3 +128,31 @@ async fn a_lease_name_that_is_none_is_refused() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn without_the_permission_for_its_lock_a_replica_stands_by_and_says_why() {
+    let stage = Stage::empty("replica-forbidden").await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    let user = format!("nobody-of-{}", stage.namespace.name());
+    stage
+        .control_plane
+        .write_kubeconfig_for_user(&kubeconfig, &user, &[])
+        .unwrap();
+    let election = format!("--leader-election-namespace={}", stage.namespace.name());
+    let mut args = vec![
+        "--namespace",
+        stage.namespace.name(),
+        "--leader-election=true",
+        &election,
+    ];
+    args.extend(super::serving::SERVES);
+    let replica = Program::operator(&kubeconfig, &args);
+    replica.says("the election among replicas: ").await;
+    assert!(replica.log().contains("not permitted to "), "{}", replica.log());
+    until("the probe says so too", || async {
+        let (code, says) = replica.get("/readyz").await;
+        (code == 200 && says.contains("not permitted to ")).then_some(())
+    })
+    .await;
+}
