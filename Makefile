@@ -58,7 +58,7 @@ image: $(TOOLS)/cargo-auditable ## Make the image without a container engine: ta
 
 .PHONY: e2e
 e2e: $(TOOLS)/cargo-auditable ## The chart and the image on a node with a real kubelet and containerd; needs root (ARGS=NAME)
-	cargo build $(WORKSPACE) --bins
+	cargo build $(WORKSPACE) --bins --examples
 	hack/e2e.sh $(ARGS)
 
 .PHONY: soak

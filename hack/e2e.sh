@@ -20,8 +20,8 @@ die() {
 
 # Inside the namespaces, as their first process.
 if [ "${1:-}" = --inside ]; then
-    tests=$2 images=$3 cgroup=$4
-    shift 4
+    tests=$2 images=$3 cgroup=$4 coordinator=$5
+    shift 5
     mount --make-rshared /
     for folder in /run /var/lib /var/log; do
         mount -t tmpfs -o mode=755 tmpfs "$folder"
@@ -29,7 +29,7 @@ if [ "${1:-}" = --inside ]; then
     mkdir -p /run/e2e/tmp /var/log/pods /var/log/containers
     hostname e2e-node
     export TMPDIR=/run/e2e/tmp LEASEWARDEN_E2E_FOLDER=/run/e2e LEASEWARDEN_E2E_IMAGES=$images \
-        LEASEWARDEN_E2E_CGROUP=$cgroup
+        LEASEWARDEN_E2E_CGROUP=$cgroup LEASEWARDEN_E2E_COORDINATOR=$coordinator
     code=0
     "$tests" --test-threads=1 "$@" || code=$?
     if [ "$code" != 0 ] && [ -n "${LEASEWARDEN_E2E_KEEP_LOGS:-}" ]; then
@@ -145,5 +145,5 @@ hack/image.sh "$work/images/pause.tar" leasewarden.local/pause:1 "$work/bin/paus
 echo "e2e: starting the node"
 # In the background: bash heeds no signal while it waits for a command in the foreground.
 setpriv --pdeathsig KILL unshare --fork --kill-child --pid --mount-proc --mount --net --uts \
-    "$0" --inside "$(realpath "$tests")" "$work/images" "$cgroup" "$@" &
+    "$0" --inside "$(realpath "$tests")" "$work/images" "$cgroup" "$(realpath "$BIN/examples/coordinator")" "$@" &
 wait $!

@@ -6,7 +6,7 @@ use leasewarden_controlplane::locate;
 use leasewarden_e2e::eventually;
 use serde_json::json;
 
-use crate::support::{Namespace, Release, chart, node};
+use crate::support::{Namespace, Release, chart, forget_crd, node};
 
 #[test]
 fn metrics_are_as_prometheus_would_have_them() {
@@ -37,7 +37,13 @@ fn metrics_are_as_prometheus_would_have_them() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+        // kubectl's output comes without its last line's end.
+        promtool
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(format!("{page}\n").as_bytes())
+            .unwrap();
         let said = promtool.wait_with_output().unwrap();
         let text =
             String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
@@ -48,6 +54,7 @@ fn metrics_are_as_prometheus_would_have_them() {
 #[test]
 fn an_upgrade_brings_the_new_schema_a_rollback_works_and_objects_survive_all_of_it() {
     let namespace = Namespace::new("upgrade");
+    forget_crd();
     // The chart as it would have been with an older CRD: without a column and a field of the status.
     let older = node().folder().join("older");
     let copied = std::process::Command::new("cp")

@@ -71,6 +71,14 @@ impl Drop for Namespace {
     }
 }
 
+/// A CRD that is kept belongs to the release that is gone, until another adopts it.
+pub(crate) fn forget_crd() {
+    let crd = "changestreamleaders.leasewarden.dev";
+    node()
+        .kubectl(&["delete", "crd", crd, "--ignore-not-found"])
+        .unwrap();
+}
+
 /// A release of the chart, uninstalled when dropped.
 pub(crate) struct Release<'a> {
     pub(crate) name: &'static str,
