@@ -1,5 +1,5 @@
 # Every task of this repository. Rust and Go are all that `make demo` and `make test` need; `make check` also wants
-# python3 with pip. What is built or installed once for a machine goes to ~/.cache/leasewarden (LEASEWARDEN_CACHE).
+# python3 with pip, `make e2e` root and containerd. What is built or installed once for a machine goes to ~/.cache/leasewarden (LEASEWARDEN_CACHE).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

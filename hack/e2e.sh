@@ -31,7 +31,7 @@ if [ "${1:-}" = --inside ]; then
     export TMPDIR=/run/e2e/tmp LEASEWARDEN_E2E_FOLDER=/run/e2e LEASEWARDEN_E2E_IMAGES=$images \
         LEASEWARDEN_E2E_CGROUP=$cgroup LEASEWARDEN_E2E_COORDINATOR=$coordinator
     code=0
-    "$tests" --test-threads=1 "$@" || code=$?
+    "$tests" --test-threads=1 --nocapture "$@" || code=$?
     if [ "$code" != 0 ] && [ -n "${LEASEWARDEN_E2E_KEEP_LOGS:-}" ]; then
         mkdir -p "$LEASEWARDEN_E2E_KEEP_LOGS"
         cp /run/e2e/*.log "$LEASEWARDEN_E2E_KEEP_LOGS/" || true
@@ -43,7 +43,7 @@ fi
 [ "$(id -u)" = 0 ] || die "root is needed, for namespaces and containerd: sudo -E make e2e"
 missing=()
 for program in containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 unshare:util-linux \
-    setpriv:util-linux cc:gcc faketime:faketime; do
+    setpriv:util-linux cc:gcc faketime:faketime pgrep:procps; do
     command -v "${program%%:*}" >/dev/null || missing+=("${program##*:}")
 done
 [ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
@@ -51,6 +51,7 @@ done
 unshare --mount --pid --net --fork true || die "this machine makes no namespaces, which the node runs in"
 
 work=$(mktemp -d)
+inside=
 cgroup=leasewarden-e2e-$$
 declare -A before
 for name in $SYSCTLS; do
@@ -62,7 +63,7 @@ hierarchies() {
     if [ -e $CGROUPS/cgroup.controllers ]; then
         echo $CGROUPS
     else
-        for folder in $CGROUPS/*/; do
+        for folder in "$CGROUPS"/*/; do
             [ ! -e "$folder/cgroup.procs" ] || echo "${folder%/}"
         done
     fi
@@ -78,6 +79,9 @@ remove_cgroups() { # name
 restore() {
     local code=$? name
     trap - EXIT
+    # The first process of the namespace, with which all others end.
+    [ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || true
+    wait
     for name in $SYSCTLS; do
         sysctl -q -w "$name=${before[$name]}" || code=1
     done
@@ -146,4 +150,8 @@ echo "e2e: starting the node"
 # In the background: bash heeds no signal while it waits for a command in the foreground.
 setpriv --pdeathsig KILL unshare --fork --kill-child --pid --mount-proc --mount --net --uts \
     "$0" --inside "$(realpath "$tests")" "$work/images" "$cgroup" "$(realpath "$BIN/examples/coordinator")" "$@" &
-wait $!
+inside=$!
+code=0
+wait "$inside" || code=$?
+inside=
+(exit "$code")

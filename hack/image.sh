@@ -34,7 +34,7 @@ install -m 0755 "$program" "$folder/root/usr/local/bin/"
 tar --create --file "$folder/layer" --directory "$folder/root" --sort=name --owner=0 --group=0 --numeric-owner \
     --mtime=@0 --format=ustar usr
 layer=$(blob "$folder/layer")
-diff_id=$(sed 's/.*"\(sha256:[0-9a-f]*\)".*/\1/' <<<"$layer")
+diff_id=${layer#*:\"} diff_id=${diff_id%%\"*}
 entrypoint="\"/usr/local/bin/$(basename "$program")\""
 for word in "$@"; do
     entrypoint+=",\"$word\""
@@ -55,5 +55,5 @@ mkdir -p "$(dirname "$file")"
 tar --create --file "$file.new" --directory "$folder/layout" --sort=name --owner=0 --group=0 --numeric-owner \
     --mtime=@0 --format=ustar blobs index.json oci-layout
 mv "$file.new" "$file"
-digest=$(sed 's/.*"\(sha256:[0-9a-f]*\)".*/\1/' <<<"$manifest")
+digest=${manifest#*:\"} digest=${digest%%\"*}
 echo "$name@$digest, $(($(stat -c %s "$file") / 1024)) kB, $(gzip -c "$file" | wc -c | awk '{ print int($1 / 1024) }') kB compressed: $file"

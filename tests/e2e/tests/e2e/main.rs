@@ -1,6 +1,6 @@
 //! The chart and the image on a real node. One node serves all tests, one after the other; each has namespaces of its own.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

@@ -88,6 +88,7 @@ pub(crate) struct Release<'a> {
 impl<'a> Release<'a> {
     /// With default values but for these; waits until all of it is ready.
     pub(crate) fn install(name: &'static str, namespace: &'a Namespace, values: &[&str]) -> Self {
+        forget_crd();
         let chart = chart();
         let mut args = vec![
             "install",
