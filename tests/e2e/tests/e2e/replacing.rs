@@ -1,22 +1,53 @@
 //! A rollout of the operator: how long nobody keeps the statuses.
 
-use std::time::Duration;
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
 
 use leasewarden_e2e::eventually;
-use serde_json::Value;
 
-use crate::support::{Namespace, Recording, Release, node};
+use crate::support::{Namespace, Release, node};
 
-/// Microseconds of a time in a Lease.
-fn micros(time: &Value) -> Option<i64> {
-    let text = time.as_str()?;
-    let (whole, fraction) = text.trim_end_matches('Z').split_once('.')?;
-    let clock = whole.split_once('T')?.1;
-    let parts: Vec<i64> = clock.split(':').filter_map(|part| part.parse().ok()).collect();
-    let [hours, minutes, seconds] = parts[..] else {
-        return None;
-    };
-    Some(((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction.parse::<i64>().ok()?)
+/// When the watch brought which holder; empty for nobody.
+type Seen = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// Follows the holder of a Lease until the process is killed.
+fn follow(namespace: &str, lease: &str) -> (std::process::Child, Seen) {
+    let column = "custom-columns=HOLDER:.spec.holderIdentity";
+    let mut kubectl = node()
+        .plane()
+        .kubectl()
+        .args([
+            "get",
+            "lease",
+            lease,
+            "-n",
+            namespace,
+            "--watch",
+            "--no-headers",
+            "-o",
+            column,
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(kubectl.stdout.take().unwrap()).lines();
+    let seen = Seen::default();
+    let noted = Arc::clone(&seen);
+    thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let holder = line
+                .trim()
+                .trim_matches(|c| c == '<' || c == '>')
+                .replace("none", "");
+            noted.lock().unwrap().push((Instant::now(), holder));
+        }
+    });
+    (kubectl, seen)
 }
 
 #[test]
@@ -31,42 +62,34 @@ fn a_rollout_hands_the_operators_lock_over_within_a_second() {
     };
     let first = eventually("a replica leads", || holder().filter(|holder| !holder.is_empty()));
     let pods = release.pods();
-    let watched = Recording::start(
-        "rollout",
-        &["get", "lease", lease, "-n", "rollout", "--watch", "-o", "json"],
-    );
+    let (mut kubectl, seen) = follow("rollout", lease);
+    eventually("the watch is open", || {
+        (!seen.lock().unwrap().is_empty()).then_some(())
+    });
     namespace.kubectl(&["rollout", "restart", "deployment/lw-leasewarden"]);
     namespace.kubectl(&["rollout", "status", "deployment/lw-leasewarden", "--timeout=180s"]);
     eventually("all Pods are others", || {
         let now = release.pods();
         (now.len() == pods.len() && now.iter().all(|pod| !pods.contains(pod))).then_some(())
     });
-    let last = eventually("one of them leads", || {
-        holder().filter(|holder| !holder.is_empty() && *holder != first)
+    let last = eventually("one of them leads, and the watch has told", || {
+        let now = holder().filter(|holder| !holder.is_empty() && *holder != first)?;
+        let told = seen
+            .lock()
+            .unwrap()
+            .last()
+            .is_some_and(|(_, holder)| *holder == now);
+        told.then_some(now)
     });
-    // Each version that the watch brought, in order.
-    let text = watched.text();
-    let versions: Vec<Value> = serde_json::Deserializer::from_str(&text)
-        .into_iter::<Value>()
-        .map_while(Result::ok)
+    kubectl.kill().unwrap();
+    kubectl.wait().unwrap();
+    let seen = seen.lock().unwrap().clone();
+    let gaps: Vec<Duration> = seen
+        .windows(2)
+        .filter(|pair| pair[0].1.is_empty() && !pair[1].1.is_empty())
+        .map(|pair| pair[1].0 - pair[0].0)
         .collect();
-    let mut gaps = Vec::new();
-    let mut released = None;
-    for version in &versions {
-        let spec = &version["spec"];
-        let is_free = spec["holderIdentity"].as_str().unwrap_or_default().is_empty();
-        if is_free {
-            // The write that released it, by the API server's own record of it.
-            released = released.or_else(|| micros(&spec["renewTime"]));
-        } else if let (Some(from), Some(to)) = (released.take(), micros(&spec["acquireTime"])) {
-            gaps.push(Duration::from_micros(
-                u64::try_from(to - from).unwrap_or_default(),
-            ));
-        }
-    }
-    println!("{first} to {last}; without a holder: {gaps:?}");
-    assert!(!gaps.is_empty(), "nobody released it:\n{text}");
+    println!("from {first} to {last}; without a holder: {gaps:?}");
+    assert!(!gaps.is_empty(), "nobody released it: {seen:?}");
     assert!(gaps.iter().all(|gap| *gap <= Duration::from_secs(1)), "{gaps:?}");
-    drop(watched);
-    let _ = node();
 }
