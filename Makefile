@@ -17,6 +17,7 @@ CHART := charts/leasewarden
 TOOLS := $(or $(LEASEWARDEN_CACHE),$(HOME)/.cache/leasewarden)/tools
 tool = $(shell hack/tools.sh --path $(1))
 TOOLS_PATH = $(dir $(call tool,cargo-auditable))
+REVISION = $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 helm-docs = "$$($(BIN)/controlplane path helm-docs)" --chart-search-root $(CHART) --log-level warning
@@ -52,8 +53,8 @@ demo: build ## See leaders elected, killed and replaced on a real API server
 
 .PHONY: image
 image: $(TOOLS)/cargo-auditable ## Make the image without a container engine: target/image/leasewarden.tar
-	PATH=$(TOOLS_PATH):$$PATH hack/static.sh target/image
-	LEASEWARDEN_REVISION=$(shell git rev-parse HEAD 2>/dev/null) hack/image.sh target/image/leasewarden.tar \
+	PATH=$(TOOLS_PATH):$$PATH LEASEWARDEN_REVISION=$(REVISION) hack/static.sh target/image
+	LEASEWARDEN_REVISION=$(REVISION) hack/image.sh target/image/leasewarden.tar \
 	  ghcr.io/leasewarden/leasewarden:$(VERSION) target/image/leasewarden
 
 .PHONY: e2e

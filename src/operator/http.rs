@@ -1,13 +1,12 @@
 //! What a replica serves over HTTP: metrics and what it knows for people who look for a fault, and probes for the kubelet.
 
 use std::{
-    fmt::Debug,
-    io,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use axum::{
@@ -18,8 +17,13 @@ use axum::{
     routing::get,
     serve::Listener,
 };
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
     metrics::Metrics,
@@ -28,6 +32,13 @@ use super::{
     view::{Hold, LeaseView},
 };
 use crate::{StreamName, election::LeaderElectionCoordinator};
+
+/// How long a client may take for the head of a request, the first or the next.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection lasts at most.
+const CONNECTION: Duration = Duration::from_secs(300);
+/// How many there may be to one address.
+const CONNECTIONS: usize = 64;
 
 /// How this replica is.
 pub(crate) struct Health {
@@ -172,11 +183,19 @@ fn described(lease: &LeaseView) -> Value {
     })
 }
 
-/// Serves until dropped.
-pub(crate) async fn serve<L>(listener: L, router: Router) -> io::Result<()>
-where
-    L: Listener,
-    L::Addr: Debug,
-{
-    axum::serve(listener, router).await
+/// Serves until dropped. Who connects and says nothing is cut off, and nobody can take all of the process's files.
+pub(crate) async fn serve<L: Listener>(mut listener: L, router: Router) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            (stream, _) = listener.accept(), if connections.len() < CONNECTIONS => {
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD)
+                    .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+                connections.spawn(tokio::time::timeout(CONNECTION, served));
+            }
+        }
+    }
 }

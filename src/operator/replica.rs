@@ -3,7 +3,7 @@
 //! They elect by this crate's own lock. A replica that stands by watches nothing: what would it do with it? The one that takes
 //! over lists everything first, and begins to write when it knows all.
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::Router;
 #[cfg(feature = "cli")]
@@ -147,10 +147,7 @@ impl Replica {
             };
             let (events, sending) = Events::new(client, reporter, Arc::clone(&metrics));
             observers.push(Arc::new(events));
-            aside.spawn(async move {
-                sending.await;
-                Ok(())
-            });
+            aside.spawn(sending);
         }
         self.operator = self
             .operator
@@ -177,7 +174,7 @@ impl Replica {
         pages: Router,
         config: &kube::Config,
         metrics: &Arc<Metrics>,
-    ) -> Result<BoxFuture<'static, io::Result<()>>, OperatorError> {
+    ) -> Result<BoxFuture<'static, ()>, OperatorError> {
         #[cfg(feature = "cli")]
         if let Some(secure) = &self.secure {
             let client = Client::try_from(config.clone()).map_err(OperatorError::Client)?;

@@ -200,3 +200,22 @@ async fn a_port_that_is_taken_is_named_with_the_option_that_sets_it() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn a_client_that_never_ends_its_request_is_cut_off() {
+    let mut stage = Stage::empty("half-a-request").await;
+    stage.start(&SERVES);
+    let operator = stage.operator();
+    let address = operator.address("/healthz").await;
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: ")
+        .await
+        .unwrap();
+    let mut rest = Vec::new();
+    tokio::time::timeout(LIMIT, connection.read_to_end(&mut rest))
+        .await
+        .expect("it is not cut off")
+        .unwrap();
+    assert_eq!(operator.get("/healthz").await.0, 200);
+}
