@@ -143,6 +143,10 @@ PATH=$(dirname "$(hack/tools.sh --path cargo-auditable)"):$PATH hack/static.sh "
 cc -Os -static -o "$work/bin/pause" tests/e2e/src/pause.c
 mkdir "$work/images"
 hack/image.sh "$work/images/leasewarden.tar" "ghcr.io/leasewarden/leasewarden:$version" "$work/bin/leasewarden"
+hack/image.sh "$work/again.tar" "ghcr.io/leasewarden/leasewarden:$version" "$work/bin/leasewarden" >/dev/null
+cmp "$work/images/leasewarden.tar" "$work/again.tar" || die "the same program made another image"
+readelf --sections "$work/bin/leasewarden" | grep -q '\.dep-v0' || die "the program does not say what it is made of"
+! readelf --program-headers "$work/bin/leasewarden" | grep -q INTERP || die "the program is not static"
 hack/image.sh "$work/images/coordinator.tar" leasewarden.local/coordinator:1 "$work/bin/coordinator"
 hack/image.sh "$work/images/pause.tar" leasewarden.local/pause:1 "$work/bin/pause"
 

@@ -7,11 +7,15 @@ use std::{
     fs::File,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::Ordering,
 };
 
 use leasewarden_e2e::eventually;
 
-use crate::support::{Namespace, node};
+use crate::{
+    second::{Link, SecondServer},
+    support::{Namespace, node},
+};
 
 /// A process that contends for `orders` and `payments`. Killed when dropped.
 struct Instance {
@@ -22,10 +26,20 @@ struct Instance {
 impl Instance {
     /// By this command, which is followed by the program.
     fn start(namespace: &Namespace, name: &str, before: &[String]) -> Self {
+        Self::start_at(namespace, name, before, port())
+    }
+
+    /// At the API server that listens on this port.
+    fn start_at(namespace: &Namespace, name: &str, before: &[String], at: u16) -> Self {
         let log = node().folder().join(format!("{}-{name}.log", namespace.0));
-        let kubeconfig = node().folder().join(format!("{}.kubeconfig", namespace.0));
+        let kubeconfig = node().folder().join(format!("{}-{name}.kubeconfig", namespace.0));
         // The namespace of a context is the one that the lock works in.
-        std::fs::copy(node().plane().kubeconfig_path(), &kubeconfig).unwrap();
+        let text = std::fs::read_to_string(node().plane().kubeconfig_path()).unwrap();
+        std::fs::write(
+            &kubeconfig,
+            text.replace(&format!(":{}", port()), &format!(":{at}")),
+        )
+        .unwrap();
         let mut kubectl = node().plane().kubectl();
         kubectl.env("KUBECONFIG", &kubeconfig);
         let set = kubectl
@@ -83,6 +97,10 @@ fn shifted(by: &str) -> [String; 3] {
         format!("LD_PRELOAD={}", library.display()),
         format!("FAKETIME={by}"),
     ]
+}
+
+fn port() -> u16 {
+    node().plane().kube_config().cluster_url.port_u16().unwrap()
 }
 
 fn holder(namespace: &Namespace) -> String {
@@ -163,13 +181,7 @@ fn a_leader_whose_network_is_cut_stops_before_another_begins() {
         "eth0",
     ]);
     ip(&["netns", "exec", "far", "ip", "link", "set", "eth0", "up"]);
-    let port = node()
-        .plane()
-        .kube_config()
-        .cluster_url
-        .port_u16()
-        .unwrap()
-        .to_string();
+    let port = port().to_string();
     let to = format!("10.88.0.1:{port}");
     // Its kubeconfig names the loopback address; there it leads over the cable.
     ip(&["netns", "exec", "far", "ip", "link", "set", "lo", "up"]);
@@ -233,4 +245,59 @@ fn a_leader_whose_network_is_cut_stops_before_another_begins() {
     });
     drop(far);
     ip(&["netns", "delete", "far"]);
+}
+
+#[test]
+fn a_standby_at_an_api_server_that_lags_takes_nothing_over_until_there_is_something_to_take() {
+    let namespace = Namespace::new("lag");
+    let etcd = node()
+        .plane()
+        .etcd_url()
+        .unwrap()
+        .trim_start_matches("http://")
+        .parse()
+        .unwrap();
+    let link = Link::to(etcd);
+    let second = SecondServer::start(&link);
+    let plain = ["env".to_owned()];
+    let leader = Instance::start(&namespace, "leader", &plain);
+    leader.leads();
+    let standby = Instance::start_at(&namespace, "standby", &plain, second.port);
+    eventually("it stands by", || {
+        standby.log().contains("watching the leases").then_some(())
+    });
+    let renewed = || {
+        namespace.lease("orders")["spec"]["renewTime"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    eventually("the second server has caught up", || {
+        (second.renewed(&namespace)? == renewed()?).then_some(())
+    });
+
+    link.stands_still.store(true, Ordering::Relaxed);
+    // For longer than a TTL: what the standby is told is that nobody renews.
+    let mut seen = renewed().unwrap();
+    for _ in 0..5 {
+        eventually("the leader renews", || (renewed()? != seen).then_some(()));
+        seen = renewed().unwrap();
+        assert_eq!(holder(&namespace), "leader_1");
+    }
+    let stale = second.renewed(&namespace).unwrap();
+    assert!(stale < seen, "it does not lag: {stale}, {seen}");
+    assert!(!standby.log().contains("leading orders"), "{}", standby.log());
+
+    link.stands_still.store(false, Ordering::Relaxed);
+    eventually("the second server has caught up", || {
+        (second.renewed(&namespace)? >= seen).then_some(())
+    });
+    assert!(!standby.log().contains("leading orders"), "{}", standby.log());
+    assert_eq!(
+        leader.log().matches("leading orders").count(),
+        1,
+        "{}",
+        leader.log()
+    );
+    drop(leader);
+    standby.leads();
 }
