@@ -183,6 +183,20 @@ impl Drop for Inside {
     }
 }
 
+/// A kubeconfig whose API server nobody reaches, and the folder that it is in.
+fn to_nowhere() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&file, config.to_string()).unwrap();
+    (folder, file)
+}
+
 async fn install_crd(client: &Client) {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     let crds = Api::<CustomResourceDefinition>::all(client.clone());

@@ -50,15 +50,7 @@ async fn a_kubeconfig_that_does_not_parse_is_said_without_showing_it() {
 
 #[tokio::test]
 async fn without_an_api_server_it_says_so_and_tries_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("config");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(&file, config.to_string()).unwrap();
+    let (_folder, file) = to_nowhere();
     let mut program = Program::operator(&file, &[]);
     program.says("the API server could not be reached").await;
     assert!(program.is_running());

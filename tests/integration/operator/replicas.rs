@@ -5,6 +5,11 @@ use super::*;
 impl Stage {
     /// A replica, which contends in this namespace.
     fn replica(&self, more: &[&str]) -> Program {
+        self.replica_by(self.control_plane.kubeconfig_path(), more)
+    }
+
+    /// One that reaches the API server by this kubeconfig.
+    fn replica_by(&self, kubeconfig: &Path, more: &[&str]) -> Program {
         let namespace = format!("--leader-election-namespace={}", self.namespace.name());
         let mut args = vec![
             "--namespace",
@@ -14,7 +19,7 @@ impl Stage {
         ];
         args.extend(super::serving::SERVES);
         args.extend(more);
-        Program::operator(self.control_plane.kubeconfig_path(), &args)
+        Program::operator(kubeconfig, &args)
     }
 }
 
@@ -91,19 +96,11 @@ async fn a_replica_that_cannot_renew_writes_no_more_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("config");
     proxy.write_kubeconfig(&kubeconfig).unwrap();
-    let election = format!("--leader-election-namespace={}", stage.namespace.name());
-    let mut args = vec![
-        "--namespace",
-        stage.namespace.name(),
-        "--leader-election=true",
-        &election,
-        "--leader-election-ttl=3s",
-    ];
-    args.extend(super::serving::SERVES);
-    let cut = Program::operator(&kubeconfig, &args).keeping(folder);
+    let ttl = ["--leader-election-ttl=3s"];
+    let cut = stage.replica_by(&kubeconfig, &ttl).keeping(folder);
     leads(&cut).await;
     proxy.cut_all();
-    let other = stage.replica(&["--leader-election-ttl=3s"]);
+    let other = stage.replica(&ttl);
     leads(&other).await;
     assert_eq!(cut.metric("leasewarden_operator_leader").await, Some(0.0));
     proxy.restore();
@@ -139,15 +136,7 @@ async fn without_the_permission_for_its_lock_a_replica_stands_by_and_says_why() 
         .control_plane
         .write_kubeconfig_for_user(&kubeconfig, &user, &[])
         .unwrap();
-    let election = format!("--leader-election-namespace={}", stage.namespace.name());
-    let mut args = vec![
-        "--namespace",
-        stage.namespace.name(),
-        "--leader-election=true",
-        &election,
-    ];
-    args.extend(super::serving::SERVES);
-    let replica = Program::operator(&kubeconfig, &args);
+    let replica = stage.replica_by(&kubeconfig, &[]);
     replica.says("the election among replicas: ").await;
     assert!(replica.log().contains("not permitted to "), "{}", replica.log());
     until("the probe says so too", || async {

@@ -148,15 +148,7 @@ async fn what_it_knows_of_each_lease_is_there_for_who_looks_for_a_fault() {
 
 #[tokio::test]
 async fn it_is_alive_but_not_ready_until_the_api_server_was_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("config");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(&file, config.to_string()).unwrap();
+    let (_folder, file) = to_nowhere();
     let mut lost = Program::operator(&file, &SERVES);
     assert_eq!(lost.get("/healthz").await.0, 200);
     let (code, says) = lost.get("/readyz").await;
