@@ -63,6 +63,8 @@ impl Lines {
         let state = State::default();
         let begin_again = Arc::clone(&state.begin_again);
         self.all().insert((resource, scope.clone()), state);
+        // One that never comes up has to be told of too.
+        self.observer.watch(resource, false);
         Line {
             lines: self.clone(),
             resource,

@@ -181,7 +181,8 @@ impl Replica {
             let guarded =
                 Guarded::new(secure, client, Arc::clone(metrics)).map_err(OperatorError::Certificate)?;
             let guarded = Arc::new(guarded);
-            let pages = pages.layer(from_fn_with_state(Arc::clone(&guarded), guard));
+            // Of the pages that there are: other paths must not fill what is kept of verdicts.
+            let pages = pages.route_layer(from_fn_with_state(Arc::clone(&guarded), guard));
             return Ok(Box::pin(serve(Encrypted::new(listener, guarded), pages)));
         }
         let _ = (config, metrics);

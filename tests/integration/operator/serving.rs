@@ -211,3 +211,24 @@ async fn a_client_that_never_ends_its_request_is_cut_off() {
         .unwrap();
     assert_eq!(operator.get("/healthz").await.0, 200);
 }
+
+#[tokio::test]
+async fn a_watch_that_never_came_up_shows_in_the_metrics() {
+    let mut stage = Stage::empty("never-up").await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    let user = format!("nobody-of-{}", stage.namespace.name());
+    stage
+        .control_plane
+        .write_kubeconfig_for_user(&kubeconfig, &user, &[])
+        .unwrap();
+    let mut args = vec!["--namespace", stage.namespace.name()];
+    args.extend(SERVES);
+    stage.operator = Some(Program::operator(&kubeconfig, &args).keeping(folder));
+    let operator = stage.operator();
+    until("it is blind", || async {
+        let up = operator.metric("leasewarden_watch_up{resource=\"leases\"}").await;
+        (up == Some(0.0)).then_some(())
+    })
+    .await;
+}
