@@ -47,7 +47,9 @@ pub(crate) fn how_it_ended(
         }
         // A holder without a term of ours (client-go) clears the holder to release, and leaves no mark.
         Hold::Free if previous.fencing_token.is_none() => (Ended::Released, Some(at)),
-        _ => (Ended::Wiped, Some(at)),
+        Hold::Free => (Ended::Wiped, Some(at)),
+        // Another's end: what was between the two is not known, however close they follow on each other.
+        Hold::Released(_) | Hold::Wiped(_) => (Ended::Unknown, None),
     }
 }
 
